@@ -1,0 +1,37 @@
+# Every target sets itself up on a fresh machine: it creates $(VENV) and installs under the constraints.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help test demo lint types docs test-gpu benchmark clean
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: $(STAMP)  ## run the tests (doctests and README blocks included)
+	$(BIN)/python -m pytest
+
+demo: $(STAMP)  ## show on noisy digits what emphasis gains
+	$(BIN)/python -m activebias demo
+
+lint: $(STAMP)  ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy --strict on src
+	$(BIN)/mypy
+
+benchmark: $(STAMP)  ## overhead, sampler and memory, side by side
+	$(BIN)/python benchmarks/overhead.py
+
+test-gpu:  ## the tests that need CUDA, with the Python at hand
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/gpu -p no:cacheprovider
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
