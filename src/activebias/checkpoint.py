@@ -1,0 +1,65 @@
+"""Checkpoints on disk: written whole or not at all, and refused with the reason when they do not fit."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = 1
+
+
+def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write `state` so that `path` holds either the old file or the whole new one, even after a power cut."""
+    path = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what `write_checkpoint` wrote; no code in the file is ever run."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise ValueError(f"{os.fspath(path)} is damaged or not a checkpoint: {error}") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{os.fspath(path)} is not a checkpoint of ActiveBias.")
+    return state
+
+
+def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raise unless `state` is of our format and was saved by a bias with the same settings."""
+    if "format" not in state or "settings" not in state:
+        raise ValueError("This is not a state of ActiveBias: it names no format.")
+    if state["format"] != FORMAT:
+        raise ValueError(
+            f"The state has format version {state['format']}, but this release of activebias reads "
+            f"version {FORMAT}."
+        )
+    settings = state["settings"]
+    differences = [
+        f"{name}={settings.get(name)!r} there, {value!r} here"
+        for name, value in expected.items()
+        if settings.get(name) != value
+    ]
+    if differences:
+        raise ValueError(
+            f"The state was saved with other settings ({'; '.join(differences)}). "
+            "Build ActiveBias with the settings it was saved with."
+        )

@@ -1,0 +1,102 @@
+"""What a user passes in, made into what the method works on; or an error that names the fix."""
+
+from typing import Any
+
+import torch
+
+# Softmax in float32 may end a rounding error above 1.
+PROBABILITY_TOLERANCE = 1e-6
+
+
+def integer(name: str, value: Any, *, at_least: int) -> int:
+    """Return `value` if it is an integer of at least `at_least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"Expected `{name}` to be an integer, but got {value!r} ({type(value).__name__}).")
+    value = value.__index__()
+    if value < at_least:
+        raise ValueError(f"Expected `{name}` to be at least {at_least}, but got {value}.")
+    return int(value)
+
+
+def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
+    """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`; floats are refused."""
+    tensor = torch.as_tensor(index)
+    if tensor.dim() == 0:
+        raise ValueError("Expected `index` to hold one index per instance, but got a single number: use [i].")
+    if tensor.numel() == 0 and not isinstance(index, torch.Tensor):
+        tensor = tensor.long()
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(
+            f"Expected `index` to hold integers, but got {tensor.dtype}. An index that has been a float "
+            "cannot be trusted: bfloat16 turns 49999 into 49920."
+        )
+    return tensor.to(device=device, dtype=torch.int64, non_blocking=True)
+
+
+def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
+    """Return `prob` as a float32 tensor on `device`, outside of autograd."""
+    tensor = torch.as_tensor(prob).detach()
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"Expected `prob` to hold probabilities, but got {tensor.dtype}.")
+    return tensor.to(device=device, dtype=torch.float32, non_blocking=True)
+
+
+def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> None:
+    """Refuse two tensors that do not speak of the same instances."""
+    if first.shape != second.shape:
+        raise ValueError(
+            f"Expected `{first_name}` and `{second_name}` to have the same shape, but got "
+            f"{tuple(first.shape)} and {tuple(second.shape)}."
+        )
+
+
+def index_range(index: torch.Tensor, num_instances: int) -> None:
+    """Refuse indices outside the data set. On a GPU looking would wait: there torch's indexing refuses."""
+    if index.device.type != "cpu" or index.numel() == 0:
+        return
+    array = index.numpy()
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= num_instances:
+        wrong = low if low < 0 else high
+        raise ValueError(
+            f"Expected `index` to be from 0 to {num_instances - 1} (num_instances={num_instances}), "
+            f"but got {wrong}."
+        )
+
+
+def is_probability(prob: torch.Tensor) -> torch.Tensor:
+    """Return which values are in [0, 1]; NaN is not."""
+    return (prob >= -PROBABILITY_TOLERANCE) & (prob <= 1 + PROBABILITY_TOLERANCE)
+
+
+def own_scores(name: str, scores: Any, count: Any) -> None:
+    """Refuse what a user's own statistic must not return. On a GPU only its shape is looked at."""
+    if getattr(scores, "shape", None) != count.shape:
+        raise ValueError(
+            f"The statistic of method {name!r} must return one score per instance, "
+            f"shape {tuple(count.shape)}, but returned {tuple(getattr(scores, 'shape', ()))}."
+        )
+    if (
+        not isinstance(scores, torch.Tensor)
+        and scores.size
+        and not (scores.min() >= 0 and scores.max() < float("inf"))
+    ):
+        raise ValueError(f"The statistic of method {name!r} must return finite scores of at least 0.")
+
+
+def probability_range(prob: torch.Tensor) -> bool:
+    """Refuse finite values outside [0, 1]; return whether all values are finite. CPU only."""
+    array = prob.numpy()
+    if array.size == 0:
+        return True
+    low, high = array.min(), array.max()  # NaN wins in both
+    if low >= 0 and high <= 1:
+        return True
+    outside = (array < -PROBABILITY_TOLERANCE) | (array > 1 + PROBABILITY_TOLERANCE)
+    finite = torch.isfinite(prob).numpy()
+    if (outside & finite).any():
+        raise ValueError(
+            "Expected `prob` to hold probabilities p(y|x) in [0, 1], but got "
+            f"{array[outside & finite].flat[0]:g}. Logits need a softmax first."
+        )
+    return bool(finite.all())

@@ -1,0 +1,98 @@
+"""Exact draws from P(i) = e_i / Σe at any data-set size.
+
+P is half uniform and half proportional to the score. The uniform half is a multiplication. The other half
+goes down a tree of sums over blocks of 256 scores: drawing or updating a batch touches a few blocks a
+level, never the data set. All sums are float64.
+"""
+
+import numpy as np
+import torch
+
+from activebias._arrays import Array, arange_like, cast, namespace, native
+from activebias.emphasis import probabilities
+
+BLOCK = 256
+
+
+def padded_length(num_instances: int) -> int:
+    """Return how long the scores must be: whole blocks, with room for the row that does not count."""
+    return (num_instances // BLOCK + 1) * BLOCK
+
+
+class BlockSums:
+    """Sums over blocks of 256 scores, over blocks of 256 such sums, and so on up to a single block.
+
+    A touched block is summed anew, so that nothing drifts and repeated indices do no harm.
+    """
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        """Build the tree over `scores` (float32, whole blocks), which stays shared with the caller."""
+        self._levels = [scores]
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Sum everything anew, after the scores were replaced."""
+        del self._levels[1:]
+        while (below := self._levels[-1]).numel() > BLOCK:
+            sums = below.view(-1, BLOCK).sum(-1, dtype=torch.float64)
+            above = sums.new_zeros(padded_length(sums.numel() - 1))
+            above[: sums.numel()] = sums
+            self._levels.append(above)
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes the sums take (the scores not counted)."""
+        return sum(level.nbytes for level in self._levels[1:])
+
+    def total(self) -> Array:
+        """Return the sum of all scores."""
+        return cast(native(self._levels[-1]), "float64").sum()
+
+    def update(self, index: Array) -> None:
+        """Bring the sums up to date after the scores at `index` changed."""
+        for below, above in zip(self._levels, self._levels[1:], strict=False):
+            index = index // BLOCK
+            blocks = native(below).reshape(-1, BLOCK)[index]
+            native(above)[index] = cast(blocks, "float64").sum(-1)
+
+    def draw(self, uniform: Array) -> Array:
+        """Map uniform numbers in [0, 1) to indices with probability proportional to the score."""
+        xp = namespace(uniform)
+        target = uniform * self.total()
+        index = xp.zeros_like(uniform, dtype=xp.int64)
+        for level in reversed(self._levels):
+            block = native(level).reshape(-1, BLOCK)[index]
+            cumulative = cast(block, "float64").cumsum(-1)
+            # Rounding must not carry the target past the block's end, where the padding is.
+            end = cumulative[..., -1]
+            target = xp.minimum(target, xp.nextafter(end, xp.zeros_like(end)))
+            inside = (cumulative <= target[..., None]).sum(-1)
+            below = cumulative.reshape(-1)[arange_like(index, index.shape[0]) * BLOCK + (inside - 1).clip(0)]
+            target = target - xp.where(inside > 0, below, 0)
+            index = index * BLOCK + inside
+        return index
+
+
+def draw(sums: BlockSums, num_instances: int, uniform: Array) -> Array:
+    """Draw from P: below ½ a uniform number picks uniformly, above it in proportion to the score."""
+    xp = namespace(uniform)
+    anywhere = cast(uniform * 2 * num_instances, "int64") % num_instances
+    scored = sums.draw(((uniform - 0.5) * 2).clip(0))
+    # Where every score is 0 the second half has nothing to choose by: all of it is uniform.
+    return xp.where((uniform < 0.5) | (sums.total() <= 0), anywhere, scored)
+
+
+def draw_many(scores: Array, num_samples: int, generator: torch.Generator) -> Array:
+    """Draw from P as many samples as there are instances, or more: in one pass over the data set.
+
+    Sorted uniform numbers come from exponential spacings, find their place in the cumulative sum from left
+    to right, and are shuffled afterwards.
+    """
+    spacings = torch.empty(num_samples + 1, dtype=torch.float64).exponential_(generator=generator).numpy()
+    ordered = np.cumsum(spacings, out=spacings)
+    ordered /= ordered[-1]
+    cumulative = probabilities(scores)
+    np.cumsum(cumulative, out=cumulative)
+    cumulative /= cumulative[-1]
+    drawn = np.searchsorted(cumulative, ordered[:-1], side="right")
+    return drawn[torch.randperm(num_samples, generator=generator).numpy()]

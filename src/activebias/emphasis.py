@@ -1,0 +1,31 @@
+"""From scores to emphasis: e_i = s_i + ε with ε = mean(s), so that N = mean(e) = 2ε.
+
+Pure functions along the last dimension, for torch tensors and NumPy arrays.
+"""
+
+from activebias._arrays import Array, cast, namespace
+
+
+def weights(scores: Array, mean: Array) -> Array:
+    """v_i = e_i / N = ½ (1 + s_i / mean(s)), where `mean` is the mean of s over the whole data set.
+
+    The mean of v over the data set is 1. Where every score is 0, the weights are 1.
+
+    >>> import numpy as np
+    >>> weights(np.array([0.0, 0.1, 0.2]), np.array(0.1))
+    array([0.5, 1. , 1.5])
+    """
+    xp = namespace(scores)
+    positive = mean > 0
+    return xp.where(positive, 0.5 + 0.5 * scores / xp.where(positive, mean, 1), 1)
+
+
+def probabilities(scores: Array) -> Array:
+    """P(i) = e_i / Σe: half uniform, half proportional to s; in float64.
+
+    >>> import numpy as np
+    >>> probabilities(np.array([0.0, 0.1, 0.3]))
+    array([0.16666667, 0.29166667, 0.54166667])
+    """
+    scores = cast(scores, "float64")
+    return weights(scores, scores.mean(-1)[..., None]) / scores.shape[-1]

@@ -1,0 +1,245 @@
+"""The past true-class probabilities of every instance, in a ring (window) or in full."""
+
+from os import PathLike
+from typing import Any, NamedTuple
+
+import torch
+
+from activebias._arrays import Array, arange_like, cast, namespace, native
+
+STORAGE = {"float32": torch.float32, "float16": torch.float16}
+
+# Rows that a full history starts with, and the factor by which it grows: little waste at many instances,
+# and a copy so seldom that it does not show.
+FIRST_CAPACITY, GROWTH = 8, 1.5
+
+
+class Visits(NamedTuple):
+    """One batch of (index, prob), sorted by index so that visits to one instance stand together.
+
+    `rank` numbers the visits to one instance within the batch, in the order they came; `multiplicity` is
+    how many there are.
+    """
+
+    index: Array
+    prob: Array
+    rank: Array
+    multiplicity: Array
+
+
+def sort_visits(index: Array, prob: Array) -> Visits:
+    """Sort a batch by instance, along the last dimension."""
+    if isinstance(index, torch.Tensor):
+        index, order = index.sort(dim=-1, stable=True)
+        prob = prob.gather(-1, order)
+    else:
+        order = index.argsort(-1, kind="stable")
+        index, prob = index[order], prob[order]
+    xp = namespace(index)
+    first = xp.searchsorted(index, index, side="left")
+    after = xp.searchsorted(index, index, side="right")
+    return Visits(index, prob, arange_like(index, index.shape[-1]) - first, after - first)
+
+
+def encode(prob: Array, storage: str) -> Array:
+    """Turn probabilities into what is stored.
+
+    A float16 has 11 bits: fine near 0, but near 1, where most instances end, it cannot tell 0.9996 from 1.
+    So above ½ the distance to 1 is stored, with a minus sign, and both ends are equally fine.
+    """
+    if storage == "float32":
+        return prob
+    xp = namespace(prob)
+    return cast(xp.where(prob > 0.5, -(1 - prob), prob), "float16")
+
+
+def decode(stored: Array, storage: str) -> Array:
+    """Turn what is stored into float32 probabilities."""
+    if storage == "float32":
+        return stored
+    folded = cast(stored, "float32")
+    return folded + namespace(folded).signbit(folded)
+
+
+class PredictionHistory:
+    """Per instance the probabilities p(y|x) of its visits, starting with the one entry `initial` = 1/C.
+
+    With a `window` only the latest entries are kept, in a ring. Without one every entry is kept and the
+    storage grows: on a CPU when a visit needs it; on a GPU in `make_room`, since looking at the counts in
+    the middle of training would wait for the device.
+
+    The storage has one row more than there are instances. Visits that must not count go there, which keeps
+    every shape fixed and nothing waiting on a GPU.
+
+    >>> import numpy as np
+    >>> history = PredictionHistory(3, initial=0.5, window=2)
+    >>> history.append(sort_visits(np.array([1, 1]), np.array([0.75, 0.25])))
+    >>> history.values([0, 1])[0]
+    tensor([[0.5000, 0.0000],
+            [0.7500, 0.2500]])
+    >>> history.values([0, 1])[1]
+    tensor([[ True, False],
+            [ True,  True]])
+    """
+
+    def __init__(
+        self,
+        num_instances: int,
+        *,
+        initial: float,
+        window: int | None = None,
+        storage: str = "float32",
+        device: torch.device | str = "cpu",
+        path: str | PathLike[str] | None = None,
+    ) -> None:
+        """Allocate; `path` puts a windowed history on the CPU into a memory-mapped file."""
+        if storage not in STORAGE:
+            raise ValueError(f"Expected `storage` to be one of {tuple(STORAGE)}, but got {storage!r}.")
+        if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 1):
+            raise ValueError(f"Expected `window` to be None or an integer of at least 1, but got {window!r}.")
+        self.num_instances = num_instances
+        self.window = window
+        self.storage = storage
+        self.initial = initial
+        self._num_overwritten = 0
+        self._captured = False
+        self._count = torch.ones(num_instances + 1, dtype=self._count_dtype(), device=device)
+        self._values = self._allocate(window or FIRST_CAPACITY, path)
+        self._values[:, 0] = torch.as_tensor(encode(torch.tensor(initial), storage))
+
+    def _count_dtype(self) -> torch.dtype:
+        """In a window the count stays below 2·window, so that one byte is mostly enough."""
+        if self.window is None or self.window > 16383:
+            return torch.int32
+        return torch.uint8 if self.window <= 127 else torch.int16
+
+    def _allocate(self, capacity: int, path: str | PathLike[str] | None = None) -> torch.Tensor:
+        shape, dtype = (self.num_instances + 1, capacity), STORAGE[self.storage]
+        if path is None:
+            return torch.zeros(shape, dtype=dtype, device=self.device)
+        if self.window is None or self.device.type != "cpu":
+            raise ValueError(
+                "A history in a memory-mapped file needs a fixed `window` and `device='cpu'`, but got "
+                f"window={self.window!r}, device={str(self.device)!r}."
+            )
+        mapped = torch.from_file(str(path), shared=True, size=shape[0] * shape[1], dtype=dtype)
+        return mapped.view(shape).zero_()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the history lives."""
+        return self._count.device
+
+    @property
+    def capacity(self) -> int:
+        """How many entries an instance has room for at the moment."""
+        return self._values.shape[1]
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes the history takes."""
+        return self._values.nbytes + self._count.nbytes
+
+    @property
+    def num_overwritten(self) -> int:
+        """How many entries of a full history on a GPU found no room; asking waits for the device."""
+        if self.window is not None:
+            return 0
+        return self._num_overwritten + int((self._count[:-1] - self.capacity).clamp(min=0).sum())
+
+    def append(self, visits: Visits) -> None:
+        """Append a batch; an instance visited twice in it gets both entries, in order."""
+        values, counts = native(self._values), native(self._count)
+        count = cast(counts[visits.index], "int64")
+        after = count + visits.multiplicity
+        if isinstance(count, torch.Tensor):
+            self._captured |= torch.cuda.is_current_stream_capturing()
+        elif self.window is None and (needed := int(after.max(initial=0))) > self.capacity:
+            self._grow(needed)
+            values = native(self._values)
+        xp = namespace(count)
+        # More visits in one batch than there is room for: only the latest are kept.
+        lost = visits.rank < visits.multiplicity - self.capacity
+        row = xp.where(lost, self.num_instances, visits.index)
+        slot = (count + visits.rank) % self.capacity
+        values.reshape(-1)[row * self.capacity + slot] = encode(visits.prob, self.storage)
+        if self.window is not None:
+            after = xp.where(after < self.window, after, self.window + after % self.window)
+        counts[visits.index] = cast(after, str(counts.dtype).removeprefix("torch."))
+
+    def entries(self, index: Array) -> tuple[Array, Array]:
+        """Return the stored probabilities of `index`, (…, L) in no order, and how many of the L count.
+
+        This is what `estimate` takes. On a CPU the arrays are NumPy's.
+        """
+        rows, count = native(self._values)[index], native(self._count)[index]
+        count = cast(count, "int64").clip(None, self.capacity)
+        if not isinstance(count, torch.Tensor) and self.window is None:
+            rows = rows[..., : int(count.max(initial=0))]
+        return decode(rows, self.storage), count
+
+    def values(self, index: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the probabilities stored for the given instances, oldest first, and which entries count.
+
+        Both have one row per instance; an entry that does not count is 0. Without `index`, all instances.
+        """
+        if index is None:
+            index = torch.arange(self.num_instances)
+        index = torch.as_tensor(index, device=self.device)
+        count = self._count[index].long()
+        width = min(self.capacity, int(count.max()) if count.numel() else 0)
+        oldest = torch.where(count > self.capacity, count % self.capacity, 0)
+        position = torch.arange(width, device=self.device)
+        slot = (oldest[..., None] + position) % self.capacity
+        valid = position < count[..., None]
+        values = torch.as_tensor(decode(self._values[index[..., None], slot], self.storage))
+        return torch.where(valid, values, 0.0), valid
+
+    def make_room(self, num_entries: int) -> None:
+        """Make sure that every instance has room for `num_entries` more; waits for the device.
+
+        A CUDA graph that holds `append` holds the storage's address too: make room before the capture.
+        """
+        if self.window is not None or self._captured:
+            return
+        most = int(self._count[:-1].max())
+        if most + num_entries > self.capacity:
+            self._grow(most + num_entries)
+
+    def _grow(self, needed: int) -> None:
+        capacity = max(needed, int(self.capacity * GROWTH))
+        old, grown = self._values, self._allocate(capacity)
+        grown[:, : old.shape[1]] = old
+        # Rows that overflowed on a GPU lie rotated: bring their oldest entry to the front.
+        overflowed = (self._count > old.shape[1]).nonzero().squeeze(1)
+        if overflowed.numel():
+            slot = self._count[overflowed, None].long() + torch.arange(old.shape[1], device=self.device)
+            grown[overflowed, : old.shape[1]] = old[overflowed[:, None], slot % old.shape[1]]
+            self._num_overwritten = self.num_overwritten
+            self._count[overflowed] = old.shape[1]
+        self._values = grown
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return a copy of what is stored."""
+        width = min(self.capacity, int(self._count[:-1].max()))
+        return {"values": self._values[:-1, :width].clone(), "count": self._count[:-1].clone()}
+
+    def check_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Raise if `state` does not fit."""
+        width = state["values"].shape[1]
+        if state["values"].shape[0] != self.num_instances or state["count"].shape != (self.num_instances,):
+            raise ValueError(
+                f"The stored history has {state['values'].shape[0]} instances, but this one has "
+                f"{self.num_instances}."
+            )
+        if state["values"].dtype != STORAGE[self.storage] or (self.window and width > self.window):
+            raise ValueError("The stored history has another storage form or window than this one.")
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over what `state_dict` returned."""
+        self.check_state(state)
+        width = state["values"].shape[1]
+        if width > self.capacity:
+            self._grow(width)
+        self._values[:-1, :width] = state["values"].to(self.device)
+        self._count[:-1] = state["count"].to(self.device)

@@ -1,0 +1,145 @@
+"""Bring the instance's index into the batch, and number the words of tagging data."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, default_collate
+
+
+class IndexedDataset(Dataset[Any]):
+    """A map-style data set whose samples come with their index; made by `with_index`."""
+
+    def __init__(self, dataset: Any) -> None:
+        """Wrap `dataset`, which needs a length and integer access."""
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise TypeError(
+                "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
+                f"instance is known by its position, but got {type(dataset).__name__}."
+            )
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample at `index` together with its index."""
+        return _attach(self._checked(index), self.dataset[int(index)])
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return many samples at once, in one call where the data set can do that."""
+        indices = [self._checked(index) for index in indices]
+        fetch = getattr(self.dataset, "__getitems__", None)
+        samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
+        return [_attach(index, sample) for index, sample in zip(indices, samples, strict=True)]
+
+    def _checked(self, index: int) -> int:
+        index = int(index)
+        if not 0 <= index < len(self.dataset):
+            raise IndexError(
+                f"Instance {index} was asked for, but the data set has {len(self.dataset)}: "
+                "`num_instances` must be the length of the data set."
+            )
+        return index
+
+
+def _attach(index: int, sample: Any) -> Any:
+    if not isinstance(sample, dict):
+        return index, sample
+    if "index" in sample:
+        raise ValueError(
+            "The data set's samples already have a column 'index': rename it, or use it as it is."
+        )
+    return {**sample, "index": index}
+
+
+def with_index(dataset: Any) -> IndexedDataset:
+    """Wrap a data set so that every sample brings its index along.
+
+    A sample that is a tuple, a tensor or a dataclass comes as `(index, sample)`; a dict, as Hugging Face's
+    data sets give it, gets a column `index`. torch's own collation does the rest; for dataclasses, or with
+    a collation of your own, pass `collate_fn=ab.collate_with_index(…)` to the DataLoader.
+
+    >>> indexed = with_index([("a", 0), ("b", 1)])
+    >>> indexed[1]
+    (1, ('b', 1))
+    """
+    return IndexedDataset(dataset)
+
+
+def collate_with_index(collate_fn: Callable[[list[Any]], Any] | None = None) -> Callable[[list[Any]], Any]:
+    """Return a collation for `with_index` that leaves the samples to `collate_fn`.
+
+    Without `collate_fn` samples are collated as torch does it, dataclasses field by field. A dict's index
+    is put back into the collated batch.
+    """
+    return _CollateWithIndex(collate_fn or _default_collate)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CollateWithIndex:
+    """A class and not a closure, so that worker processes can receive it."""
+
+    collate_fn: Callable[[list[Any]], Any]
+
+    def __call__(self, batch: list[Any]) -> Any:
+        if isinstance(batch[0], dict):
+            index = torch.tensor([sample["index"] for sample in batch])
+            samples = [{key: value for key, value in sample.items() if key != "index"} for sample in batch]
+            return {**self.collate_fn(samples), "index": index}
+        return torch.tensor([index for index, _ in batch]), self.collate_fn([sample for _, sample in batch])
+
+
+def _default_collate(samples: list[Any]) -> Any:
+    first = samples[0]
+    if not dataclasses.is_dataclass(first) or isinstance(first, type):
+        return default_collate(samples)
+    fields = {
+        field.name: _default_collate([getattr(sample, field.name) for sample in samples])
+        for field in dataclasses.fields(first)
+    }
+    return type(first)(**fields)
+
+
+class TokenIndex:
+    """Numbers the words of sentences of different lengths: in tagging every word is an instance.
+
+    >>> tokens = TokenIndex([3, 1, 2])
+    >>> tokens.num_instances
+    6
+    >>> tokens([2, 0])  # the words of sentences 2 and 0, padded with -1
+    tensor([[ 4,  5, -1],
+            [ 0,  1,  2]])
+    """
+
+    def __init__(self, lengths: Iterable[int]) -> None:
+        """Take the number of words of every sentence."""
+        self.lengths = torch.as_tensor(list(lengths), dtype=torch.int64)
+        if self.lengths.dim() != 1 or self.lengths.numel() == 0 or bool((self.lengths < 0).any()):
+            raise ValueError(
+                "Expected `lengths` to be the numbers of words of at least one sentence, none negative."
+            )
+        self._first = self.lengths.cumsum(0) - self.lengths
+
+    @property
+    def num_instances(self) -> int:
+        """The number of words of all sentences."""
+        return int(self.lengths.sum())
+
+    @property
+    def num_sequences(self) -> int:
+        """The number of sentences."""
+        return self.lengths.numel()
+
+    def __call__(self, sequence_index: Any, width: int | None = None) -> torch.Tensor:
+        """Return the words' indices of the given sentences, (B, width), with -1 after a sentence's end."""
+        sequence_index = torch.as_tensor(sequence_index)
+        device = sequence_index.device
+        if self._first.device != device:
+            self.lengths, self._first = self.lengths.to(device), self._first.to(device)
+        lengths = self.lengths[sequence_index]
+        position = torch.arange(int(lengths.max()) if width is None else width, device=device)
+        index = self._first[sequence_index].unsqueeze(-1) + position
+        return torch.where(position < lengths.unsqueeze(-1), index, -1)

@@ -1,0 +1,102 @@
+"""The eleven methods of the paper as one table: a statistic, an order of instances, a weight."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from activebias._arrays import Array
+from activebias.statistics import (
+    Estimate,
+    difficulty,
+    easiness,
+    prediction_variance,
+    threshold_closeness,
+)
+
+Statistic = Callable[[Estimate], Array]
+
+# "scan": without replacement, a new permutation each epoch. "uniform": with replacement.
+# "emphasis": with replacement, P(i) = e_i / Σe.
+Order = Literal["scan", "uniform", "emphasis"]
+
+# "equal": 1. "emphasis": v_i = e_i / N. "importance": v_i = N / e_i, which undoes the order's bias.
+Weighting = Literal["equal", "emphasis", "importance"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to emphasise: a statistic s of each instance, what order it gives and what weight.
+
+    A method of your own needs a name and a statistic, a function from an `Estimate` to scores ≥ 0 that
+    works on whole arrays:
+
+    >>> entropy_like = Method("wvar", statistic=lambda e: e.variance, weights="emphasis")
+    """
+
+    name: str
+    statistic: Statistic | None = None
+    order: Order = "scan"
+    weights: Weighting = "equal"
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that mean nothing."""
+        for field, allowed in (
+            ("order", ("scan", "uniform", "emphasis")),
+            ("weights", ("equal", "emphasis", "importance")),
+        ):
+            if (value := getattr(self, field)) not in allowed:
+                raise ValueError(
+                    f"Expected Method argument `{field}` to be one of {allowed}, but got {value!r}."
+                )
+        if not self.name or not isinstance(self.name, str):
+            raise ValueError(
+                f"Expected Method argument `name` to be a non-empty string, but got {self.name!r}."
+            )
+        if self.statistic is None and "emphasis" in (self.order, self.weights):
+            raise ValueError(f"Method {self.name!r} emphasises, so it needs a `statistic`.")
+        if self.weights == "importance" and self.order != "emphasis":
+            raise ValueError(
+                f"Method {self.name!r}: `weights='importance'` corrects the order 'emphasis', "
+                f"but its order is {self.order!r}."
+            )
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("uni", order="uniform"),
+        Method("scan", order="scan"),
+        Method("sd", difficulty, order="emphasis"),
+        Method("isd", difficulty, order="emphasis", weights="importance"),
+        Method("se", easiness, order="emphasis"),
+        Method("spv", prediction_variance, order="emphasis"),
+        Method("stc", threshold_closeness, order="emphasis"),
+        Method("wd", difficulty, weights="emphasis"),
+        Method("we", easiness, weights="emphasis"),
+        Method("wpv", prediction_variance, weights="emphasis"),
+        Method("wtc", threshold_closeness, weights="emphasis"),
+    )
+}
+
+
+def get_method(method: str | Method) -> Method:
+    """Return the method of that name, or `method` itself when it is one.
+
+    Names are read as the paper writes them too:
+
+    >>> get_method("SGD-WPV").name
+    'wpv'
+    """
+    if isinstance(method, Method):
+        return method
+    if not isinstance(method, str):
+        raise TypeError(f"Expected `method` to be a name or a Method, but got {type(method).__name__}.")
+    name = method.lower().removeprefix("sgd-")
+    if name not in METHODS:
+        nearest = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"Expected `method` to be one of {', '.join(METHODS)}, but got {method!r}. "
+            f"Did you mean {nearest!r}?"
+        )
+    return METHODS[name]

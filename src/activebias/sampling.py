@@ -1,0 +1,71 @@
+"""The torch sampler that yields the instances of an epoch in the method's order, on every rank its part."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils.data import Dataset, DistributedSampler
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
+
+
+class EmphasisSampler(DistributedSampler[int]):
+    """Yields the indices of an epoch in the order that the method asks for; made by `bias.sampler(…)`.
+
+    With `num_workers=0` batch k is drawn from the distribution as it stands after batch k-1. A DataLoader
+    with workers asks for `num_workers × prefetch_factor` batches ahead, so its draws lag by that many
+    batches: that is the price of prefetching; weights are never late. Persistent workers are fine: the
+    sampler lives in the main process.
+
+    It is a `DistributedSampler`, the type that trainers leave alone: each rank takes its own part of every
+    global batch, from one draw that is the same on all ranks.
+
+    An iterator begins where the recorded visits of this epoch end. After a resume, or a `break`, only the
+    batches that were not trained on come.
+    """
+
+    def __init__(
+        self, bias: "ActiveBias", *, batch_size: int, num_items: int, num_replicas: int, rank: int
+    ) -> None:
+        """Use `ActiveBias.sampler`, which checks the arguments."""
+        items = cast(Dataset[int], range(num_items))  # the base class asks for no more than its length
+        super().__init__(items, num_replicas=num_replicas, rank=rank, seed=bias.seed)
+        self.bias = bias
+        self.batch_size = batch_size
+        self.num_items = num_items
+
+    @property
+    def global_batch_size(self) -> int:
+        """The instances of one step over all ranks."""
+        return self.batch_size * self.num_replicas
+
+    def __len__(self) -> int:
+        """Return how many indices this rank gets in a whole epoch."""
+        full, rest = divmod(self.num_items, self.global_batch_size)
+        return full * self.batch_size + -(-rest // self.num_replicas)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the indices of the rest of the epoch, drawing batch by batch."""
+        for batch in self.bias._order.batches(self.global_batch_size):
+            yield from self._share(batch).tolist()
+
+    def _share(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return this rank's part of a global batch; the last one is padded with its own first entries.
+
+        The padding stands at the end of the last ranks' parts, where `ActiveBias` knows to find it.
+        """
+        share = -(-batch.numel() // self.num_replicas)
+        position = torch.arange(self.rank * share, (self.rank + 1) * share)
+        return batch[position % batch.numel()]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Forward to the bias; trainers call this by themselves."""
+        self.bias.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: where the epoch stands is part of the bias's own state."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take nothing over: the bias's own state says where to go on."""

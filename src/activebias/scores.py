@@ -1,0 +1,101 @@
+"""The score of every instance with its running sum, and the emphasis that follows from them."""
+
+import torch
+
+from activebias import emphasis
+from activebias._arrays import Array, as_tensor, cast, namespace, native
+from activebias.drawing import BlockSums, draw, draw_many, padded_length
+from activebias.history import Visits
+from activebias.methods import Method
+
+# A pass over the data set costs about as much as drawing a 64th of it through the tree of sums.
+INSTANCES_PER_DRAW = 64
+
+
+class Scores:
+    """s_i of all instances and Σs, kept up to date batch by batch: the data set is never scanned.
+
+    A method without a statistic has no scores to keep: everything is as if all were 0.
+    """
+
+    def __init__(self, method: Method, num_instances: int, *, initial: float, device: torch.device) -> None:
+        """Begin with every score at `initial`."""
+        self.method = method
+        self.num_instances = num_instances
+        self._total = torch.zeros((), dtype=torch.float64, device=device)
+        self._sums: BlockSums | None = None
+        length = 0 if method.statistic is None else padded_length(num_instances)
+        self._values = torch.zeros(length, dtype=torch.float32, device=device)
+        if method.statistic is not None:
+            self._values[:num_instances] = initial
+            self._total += self._values.sum(dtype=torch.float64)
+        if method.order == "emphasis":
+            self._sums = BlockSums(self._values)
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes the scores take, with the sums that draws need."""
+        return self._values.nbytes + (self._sums.num_bytes if self._sums else 0)
+
+    def values(self) -> torch.Tensor:
+        """Return a copy of all scores."""
+        if self.method.statistic is None:
+            return torch.zeros(self.num_instances, device=self._total.device)
+        return self._values[: self.num_instances].clone()
+
+    def mean(self) -> Array:
+        """Return ε = mean(s) over the whole data set."""
+        return native(self._total) / self.num_instances
+
+    def update(self, visits: Visits, scores: Array) -> None:
+        """Take over the new scores of a batch; visits to the row that does not count leave no trace."""
+        values, index = native(self._values), visits.index
+        xp = namespace(scores)
+        scores = cast(scores, "float32")
+        if isinstance(scores, torch.Tensor):
+            scores = xp.where(index < self.num_instances, scores, 0)
+        change = cast(scores, "float64") - values[index]
+        values[index] = scores
+        if self._sums is None:
+            native(self._total)[...] += xp.where(visits.rank == 0, change, 0).sum()
+        else:
+            self._sums.update(index)
+            native(self._total)[...] = self._sums.total()
+
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return v of the given instances."""
+        if self.method.weights == "equal":
+            return torch.ones(index.shape, device=index.device)
+        weights = emphasis.weights(native(self._values)[native(index)], self.mean())
+        if self.method.weights == "importance":
+            weights = 1 / weights
+        return as_tensor(cast(weights, "float32"))
+
+    def probabilities(self) -> torch.Tensor:
+        """Return P of all instances, float64."""
+        return as_tensor(emphasis.probabilities(self.values()))
+
+    def largest_emphasis(self) -> float:
+        """Return max(e) / mean(e); waits for the device."""
+        return float(as_tensor(emphasis.weights(native(self.values()), self.mean())).max())
+
+    def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
+        """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
+        if self._sums is None:
+            return torch.randint(self.num_instances, (num_samples,), generator=generator)
+        if num_samples * INSTANCES_PER_DRAW >= self.num_instances:
+            scores = self._values[: self.num_instances].cpu().numpy()
+            return torch.from_numpy(draw_many(scores, num_samples, generator))
+        uniform = torch.rand(num_samples, dtype=torch.float64, generator=generator).to(self._values.device)
+        return as_tensor(draw(self._sums, self.num_instances, native(uniform))).cpu()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return a copy of the scores and their sum."""
+        return {"values": self._values[: self.num_instances].clone(), "total": self._total.clone()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over what `state_dict` returned."""
+        self._values[: self.num_instances] = state["values"].to(self._values.device)
+        self._total.copy_(state["total"])
+        if self._sums is not None:
+            self._sums.rebuild()

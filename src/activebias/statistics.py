@@ -1,0 +1,71 @@
+"""From an instance's history to its score: pure functions along the last dimension.
+
+Every function takes torch tensors or NumPy arrays, accepts any leading dimensions (instances, trials
+trained side by side) and returns the kind of array it was given.
+"""
+
+from typing import NamedTuple
+
+from activebias._arrays import Array, arange_like, cast, namespace, sort_last, take_last
+
+# Makes exact ties deterministic: rounding must not decide whether an entry counts as an outlier.
+TIE_TOLERANCE = 1e-6
+
+
+class Estimate(NamedTuple):
+    """What the entries that count say about p(y|x): their number n, mean p̄ and variance."""
+
+    count: Array
+    mean: Array
+    variance: Array
+
+
+def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Estimate:
+    """Estimate n, p̄ and var of the first `count` entries along the last dimension of `values`.
+
+    With `remove_outliers`, entries whose distance to the mean of all entries is above twice the median
+    distance are left out first; at least half of the entries always stay.
+
+    >>> import torch
+    >>> history = torch.tensor([0.10, 0.80, 0.90, 0.85, 0.95])
+    >>> estimate(history, torch.tensor(5)).mean  # 0.10 is an outlier: the start of training is forgotten
+    tensor(0.8750)
+    >>> estimate(history, torch.tensor(5), remove_outliers=False).mean
+    tensor(0.7200)
+    """
+    xp = namespace(values)
+    counts = arange_like(values, values.shape[-1]) < count[..., None]
+    number = cast(count, str(values.dtype).removeprefix("torch."))
+    mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
+    if remove_outliers:
+        distance = xp.where(counts, abs(values - mean[..., None]), float("inf"))
+        ordered = sort_last(distance)
+        # Twice the median, which is the mean of the two middle values where their number is even.
+        two_medians = take_last(ordered, ((count - 1) // 2).clip(0)) + take_last(ordered, count // 2)
+        counts = distance <= (two_medians + TIE_TOLERANCE)[..., None]
+        number = cast(counts.sum(-1), str(values.dtype).removeprefix("torch."))
+        mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
+    deviation = xp.where(counts, values - mean[..., None], 0)
+    variance = (deviation * deviation).sum(-1) / (number - 1).clip(1)
+    return Estimate(number, mean, variance)
+
+
+def difficulty(estimate: Estimate) -> Array:
+    """1 - p̄."""
+    return 1 - estimate.mean
+
+
+def easiness(estimate: Estimate) -> Array:
+    """p̄."""
+    return estimate.mean
+
+
+def prediction_variance(estimate: Estimate) -> Array:
+    """Equation 1: sqrt(var + var² / (n - 1)), the standard deviation plus its confidence interval."""
+    variance = estimate.variance
+    return (variance + variance * variance / (estimate.count - 1).clip(1)) ** 0.5
+
+
+def threshold_closeness(estimate: Estimate) -> Array:
+    """p̄ (1 - p̄)."""
+    return estimate.mean * (1 - estimate.mean)

@@ -1,0 +1,127 @@
+"""One optimiser step: the visits that belong to it, on this rank and on the others.
+
+A step's visits are counted in together, when the last one has come: Algorithm 1 computes the weights of a
+batch from what was known before it. The visits may come in parts (gradient accumulation) and lie on several
+ranks, whose last batch of an epoch is filled up so that all ranks have the same number of batches.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from activebias.distributed import exchange, ranks
+from activebias.order import EpochOrder
+from activebias.sampling import EmphasisSampler
+
+
+class Step:
+    """Collects the visits of a step, and knows which of them are only filling."""
+
+    def __init__(self, order: EpochOrder, *, num_instances: int, group: dist.ProcessGroup | None) -> None:
+        """Follow `order`; `group` holds the ranks that train together."""
+        self.sampler: EmphasisSampler | None = None
+        self._order = order
+        self._num_instances = num_instances
+        self._group = group
+        self._visits: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._num_items = 0  # instances, or sentences, that the visits come from
+        self._words = False  # whether the visits are words of sentences
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of ranks that train together."""
+        return ranks(self._group)[1]
+
+    def _remaining(self) -> int:
+        return self._order.num_items - self._order.position
+
+    def _share(self) -> int:
+        """Return how many items of this step are this rank's; 0 without a sampler: nobody has said."""
+        if self.sampler is None:
+            return 0
+        if self.num_ranks > self.sampler.num_replicas:
+            return self.sampler.batch_size  # somebody else shards, and fills up to whole batches
+        return min(self.sampler.batch_size, -(-self._remaining() // self.num_ranks))
+
+    def num_real(self, num_items: int) -> int | None:
+        """Return how many of the next `num_items` are no filling; None if the step has no filling at all.
+
+        The filling stands at the end of the last ranks' parts.
+        """
+        rank, num_ranks = ranks(self._group)
+        share = self._share()
+        if num_ranks == 1 or share * num_ranks <= self._remaining():
+            return None
+        return min(max(self._remaining() - rank * share - self._num_items, 0), num_items)
+
+    def filling_scale(self) -> float:
+        """Return by how much more the real instances weigh in a mean that counts the filling too."""
+        return self._share() * self.num_ranks / max(self._remaining(), 1)
+
+    def mask(self, index: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return which entries of a batch count: what `mask` says, without the filling."""
+        if mask is not None:
+            mask = mask.to(index.device, non_blocking=True)
+        num_real = self.num_real(index.shape[0])
+        if num_real is None:
+            return mask
+        real = torch.arange(index.shape[0], device=index.device) < num_real
+        real = real.view(-1, *[1] * (index.dim() - 1)).expand(index.shape)
+        return real if mask is None else mask & real
+
+    def mean(self, loss: torch.Tensor, mask: torch.Tensor | None, *, over_ranks: bool) -> torch.Tensor:
+        """Return the mean loss over what counts, over all ranks where their numbers may differ."""
+        if mask is None:
+            return loss.mean()
+        count = mask.sum().to(loss)
+        if not over_ranks:
+            return loss.sum() / count.clamp(min=1)
+        # DistributedDataParallel divides the sum of the gradients by the number of ranks.
+        dist.all_reduce(count, group=self._group)
+        return loss.sum() * self.num_ranks / count.clamp(min=1)
+
+    def add(self, index: torch.Tensor, prob: torch.Tensor, shape: torch.Size) -> bool:
+        """Add the visits of a batch of that shape; return whether the step is complete."""
+        self._visits.append((index, prob))
+        self._num_items += shape[0]
+        self._words = len(shape) > 1
+        return self._num_items >= self._share()
+
+    def take(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the visits of all ranks and begin the next step; None if there are none."""
+        if not self._visits:
+            return None
+        indices, probs = zip(*self._visits, strict=True)
+        index, prob = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (indices, probs))
+        if self.num_ranks > 1:
+            index, prob = self._from_all_ranks(index, prob)
+        self._order.advance(self._num_items * self.num_ranks)
+        self._visits, self._num_items = [], 0
+        return index, prob
+
+    def _from_all_ranks(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        size = None if self.sampler is None or self._words else self.sampler.batch_size
+        if size is not None and index.numel() > size:
+            raise ValueError(
+                f"{index.numel()} visits came in one step, but `bias.sampler(batch_size={size})` was told "
+                f"{size}: pass the number of instances that this rank trains on per optimiser step."
+            )
+        index, prob = exchange(index, prob, size=size, group=self._group)
+        if index.device.type == "cpu":
+            there = index >= 0
+            return index[there], prob[there]
+        return torch.where(index < 0, self._num_instances, index), prob
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the visits of an unfinished step."""
+        return {
+            "visits": [(index.clone(), prob.clone()) for index, prob in self._visits],
+            "num_items": self._num_items,
+            "words": self._words,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Take over what `state_dict` returned."""
+        self._visits = [(index.to(device), prob.to(device)) for index, prob in state["visits"]]
+        self._num_items, self._words = state["num_items"], state["words"]
