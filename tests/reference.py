@@ -194,6 +194,6 @@ class ReferenceActiveBias:
         return [e_i / total for e_i in e]
 
     def weighted_mean_loss(self, losses: Sequence[float], indices: Sequence[int]) -> float:
-        """Section 3.1, L = Σ v_i loss_i, as a mean over the batch; v as it stands before the batch is recorded."""
+        """Section 3.1, L = Σ v_i loss_i, as a mean over the batch, with v from before it is recorded."""
         v = self.weights()
         return mean([v[i] * loss for i, loss in zip(indices, losses, strict=True)])
