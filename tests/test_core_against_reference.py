@@ -1,4 +1,4 @@
-"""The library, through its public names only, against the worked numbers and step by step against the reference."""
+"""The library, by its public names only, against the worked numbers and, step by step, the reference."""
 
 import json
 from collections.abc import Iterator
@@ -181,8 +181,8 @@ def loader_of(bias: ab.ActiveBias, digits: tuple[torch.Tensor, torch.Tensor]) ->
 def settle_edges(bias: ab.ActiveBias, reference: ReferenceActiveBias, index: list[int]) -> int:
     """Let entries that float32 cannot place on either side of the outlier threshold fall as the library says.
 
-    Outlier removal jumps there, so both sides are right. Only entries within `EDGE` of the threshold move, less
-    than half the tie constant. Returns the number of instances that needed it.
+    Outlier removal jumps there, so both sides are right. Only entries within `EDGE` of the threshold move,
+    less than half the tie constant. Returns the number of instances that needed it.
     """
     if reference.rule.statistic is None or not reference.remove_outliers:
         return 0
