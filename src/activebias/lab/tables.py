@@ -295,7 +295,9 @@ def _notes(items: Sequence[Comparison]) -> list[str]:
             f"*: p < 0.05 in a paired t-test by trial, Holm-corrected over {count} {tests} a column."
         )
     else:
-        notes.append("No test is possible with fewer than two trials in common with the baseline.")
+        notes.append(
+            "No test is possible: fewer than two trials in common with the baseline, or all differ equally."
+        )
     fewer = [item for item in items if count and item.test is not None and item.test.n < item.n]
     if fewer:
         named = ", ".join(f"{display_name(item.method)} {item.test.n}" for item in fewer if item.test)
