@@ -1,0 +1,234 @@
+"""Convergence curves: the mean error per epoch of each method, with a band of one standard error."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from activebias.lab.significance import BASELINES, SAMPLING_METHODS, by_method, estimate, in_order
+from activebias.lab.store import TrialResult
+from activebias.lab.tables import display_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# After Okabe and Ito: colour-blind readers can tell them apart. A statistic has one colour, sampled or
+# weighted; the dashes tell them apart in black and white too.
+_SOLID = "solid"
+_STYLES: Final[Mapping[str, tuple[str, object]]] = {
+    "uni": ("#4d4d4d", (0, (1.2, 1.4))),
+    "scan": ("#4d4d4d", (0, (1.2, 1.4))),
+    "sd": ("#d55e00", (0, (5, 1.6))),
+    "wd": ("#d55e00", (0, (5, 1.6))),
+    "isd": ("#b8860b", (0, (5, 1.4, 1.2, 1.4, 1.2, 1.4))),
+    "se": ("#56b4e9", (0, (5, 1.4, 1.2, 1.4))),
+    "we": ("#56b4e9", (0, (5, 1.4, 1.2, 1.4))),
+    "spv": ("#009e73", _SOLID),
+    "wpv": ("#009e73", _SOLID),
+    "stc": ("#8a4fbf", (0, (7, 2.2))),
+    "wtc": ("#8a4fbf", (0, (7, 2.2))),
+}
+_OWN_COLOURS: Final = ("#0072b2", "#cc79a7", "#000000", "#e69f00")
+_INK, _FAINT = "#333333", "#8c8c8c"
+_LABEL_POINTS = 8.5
+_AXIS_TITLES: Final = {"test_error": "test error (%)", "train_error": "training error (%)"}
+
+
+def convergence_figure(
+    results: Sequence[TrialResult],
+    *,
+    curve: Literal["test_error", "train_error"] = "test_error",
+    burn_in: int | None = None,
+    title: str | None = None,
+) -> "Figure":
+    """Return the curves of one recipe and configuration: one panel, or one each for sampling and weighting.
+
+    `burn_in` is taken from the configuration unless it is given. The axes show where the methods
+    differ: the end of a long burn-in and what follows; curves come in from above.
+    """
+    from matplotlib.figure import Figure
+
+    if curve not in _AXIS_TITLES:
+        raise ValueError(f"curve must be one of {', '.join(_AXIS_TITLES)}, but got {curve!r}")
+    by_method(results, "best_test_error")  # refuses results that do not belong together
+    lengths = {len(getattr(result, curve)) for result in results}
+    if len(lengths) > 1:
+        raise ValueError(f"results must have curves of one length, but got {sorted(lengths)} epochs")
+    (epochs,) = lengths
+    if burn_in is None:
+        configured = results[0].config.get("burn_in")
+        burn_in = configured if isinstance(configured, int) else 0
+    if burn_in < 0:
+        raise ValueError(f"burn_in must be a number of epochs, at least 0, but got {burn_in}")
+    panels = _panels([result.method for result in results])
+    figure = Figure(figsize=(1.2 + 4.9 * len(panels), 4.2), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    statistics = {
+        method: _mean_curve([getattr(result, curve) for result in results if result.method == method])
+        for method in in_order(result.method for result in results)
+    }
+    low, high = _limits(statistics.values(), epochs, min(burn_in, epochs))
+    for axes, (name, methods) in zip(all_axes, panels.items(), strict=True):
+        _draw_panel(axes, {method: statistics[method] for method in methods}, burn_in)
+        axes.set_ylim(low, high)
+        if name:
+            axes.set_title(name, loc="left", fontsize=10, color=_INK)
+        _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, (low, high))
+    all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=_INK)
+    trials = len({result.seed for result in results})
+    band = f"mean of {trials} trials ± standard error" if trials > 1 else "one trial"
+    figure.suptitle(
+        f"{title or results[0].recipe}: {band}",
+        x=0.012,
+        ha="left",
+        fontsize=11.5,
+        color=_INK,
+    )
+    return figure
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> list[Path]:
+    """Write `path` as PNG and as SVG (any suffix is replaced) and return both paths.
+
+    The same figure gives the same bytes, so that a committed figure changes only when its numbers do.
+    """
+    from matplotlib import rc_context
+
+    base = Path(path)
+    base.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    with rc_context({"svg.hashsalt": "activebias"}):
+        for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None, "Creator": None})):
+            target = base.with_name(base.name.removesuffix(".png").removesuffix(".svg") + suffix)
+            figure.savefig(target, dpi=160, facecolor="white", metadata=metadata)
+            written.append(target)
+    return written
+
+
+def _panels(methods: Iterable[str]) -> dict[str, list[str]]:
+    """Return {title: methods}: two panels when methods of both kinds are there, else one without a title."""
+    names = in_order(methods)
+    sampling = [name for name in names if name in SAMPLING_METHODS]
+    weighting = [name for name in names if name not in SAMPLING_METHODS]
+    if not set(sampling) - set(BASELINES) or not set(weighting) - set(BASELINES):
+        return {"": names}
+    if "uni" not in names and "scan" in names:
+        sampling.insert(0, "scan")  # then it is the baseline of both
+    return {"Sampling": sampling, "Weighting": weighting}
+
+
+def _mean_curve(curves: Sequence[Sequence[float]]) -> tuple[list[float], list[float] | None]:
+    estimates = [estimate(values) for values in zip(*curves, strict=True)]
+    errors = [item.stderr for item in estimates if item.stderr is not None]
+    return [item.mean for item in estimates], errors or None
+
+
+def _limits(
+    statistics: Iterable[tuple[list[float], list[float] | None]], epochs: int, burn_in: int
+) -> tuple[float, float]:
+    curves = [means for means, _ in statistics]
+    lowest = min(min(means) for means in curves)
+    ends = [means[-1] for means in curves]
+    # From where the methods part, or the steep descent is over: early errors would flatten all the rest.
+    start = min(max(burn_in - 1, epochs // 4), epochs - 1)
+    highest = max(max(means[start:]) for means in curves)
+    spread = max(highest - lowest, max(ends) - lowest, 0.02 * highest, 0.01)
+    return max(0.0, lowest - 0.08 * spread), lowest + 1.12 * spread
+
+
+def _draw_panel(
+    axes: "Axes", statistics: Mapping[str, tuple[list[float], list[float] | None]], burn_in: int
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    own = iter(_OWN_COLOURS * len(statistics))
+    for method, (means, errors) in statistics.items():
+        colour, dashes = _STYLES[method] if method in _STYLES else (next(own), _SOLID)
+        epochs = range(1, len(means) + 1)
+        if errors is not None:
+            below = [mean - error for mean, error in zip(means, errors, strict=True)]
+            above = [mean + error for mean, error in zip(means, errors, strict=True)]
+            axes.fill_between(epochs, below, above, color=colour, alpha=0.16, linewidth=0)
+        axes.plot(epochs, means, color=colour, linestyle=dashes, linewidth=1.6, label=display_name(method))
+    length = max(len(means) for means, _ in statistics.values())
+    # All methods share the burn-in: of a long one only the end is worth the room.
+    first = max(1, burn_in - (length - burn_in) // 4) if burn_in < length else 1
+    if 0 < burn_in < length:
+        axes.axvspan(0.5, burn_in + 0.5, color="#f1f1ef", linewidth=0, zorder=-2)
+        # At the bottom: there the curves have not yet come down.
+        wide = burn_in - first > 0.12 * (length - first)
+        axes.annotate(
+            "burn-in",
+            (burn_in + 0.5, 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(-5 if wide else 4, 5),
+            textcoords="offset points",
+            ha="right" if wide else "left",
+            va="bottom",
+            fontsize=8,
+            color=_FAINT,
+        )
+    axes.set_xlim(first - 0.5, length + 0.5)
+    axes.set_xlabel("epoch", color=_INK)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=True))
+    axes.tick_params(colors=_INK, labelsize=8.5, length=3)
+    axes.grid(axis="y", color="#e3e3e3", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_FAINT)
+
+
+def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tuple[float, float]) -> None:
+    """Write each method's name and last value at its curve's end, moved apart where they would overlap."""
+    low, high = limits
+    height_in_points = 4.2 * 72 * 0.76  # of the axes, about: enough to keep lines of text apart
+    gap = 1.25 * _LABEL_POINTS / height_in_points * (high - low)
+    places = _spread(ends, gap, low, high)
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    decimals = 2 if high - low < 20 else 1
+    for method, place in places.items():
+        colour = lines[display_name(method)].get_color()
+        axes.annotate(
+            f"{display_name(method)}  {ends[method]:.{decimals}f}",
+            (epochs + 0.5, min(ends[method], high)),
+            xytext=(1.045, (place - low) / (high - low)),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=_LABEL_POINTS,
+            color=colour,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.7,
+                "shrinkA": 2,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def _spread(ends: Mapping[str, float], gap: float, low: float, high: float) -> dict[str, float]:
+    """Return places at least `gap` apart, in the order of `ends` and near them, within low and high.
+
+    >>> _spread({"a": 1.0, "b": 1.0, "c": 5.0}, 1.0, 0.0, 10.0)
+    {'a': 0.5, 'b': 1.5, 'c': 5.0}
+    """
+    names = sorted(ends, key=lambda name: ends[name])
+    # Groups of touching labels, each centred on the mean of its ends; groups that would overlap become one.
+    groups: list[list[str]] = []
+
+    def bottom(group: list[str]) -> float:
+        centre = sum(ends[name] for name in group) / len(group)
+        half = gap * (len(group) - 1) / 2
+        return max(low, min(centre - half, high - 2 * half))
+
+    for name in names:
+        groups.append([name])
+        while len(groups) > 1 and bottom(groups[-1]) < bottom(groups[-2]) + gap * len(groups[-2]):
+            last = groups.pop()
+            groups[-1] = groups[-1] + last
+    return {name: bottom(group) + gap * position for group in groups for position, name in enumerate(group)}

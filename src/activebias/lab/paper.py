@@ -1,0 +1,41 @@
+"""The paper's own numbers, to stand beside ours."""
+
+import csv
+from functools import cache
+from importlib import resources
+
+from activebias.lab.store import METRICS
+
+
+@cache
+def _tables() -> dict[tuple[str, str, str], tuple[float, float | None]]:
+    text = resources.files("activebias.lab").joinpath("paper_tables.csv").read_text(encoding="utf-8")
+    return {
+        (line["row"], line["method"].removeprefix("SGD-").lower(), line["metric"]): (
+            float(line["value"]),
+            float(line["stderr"]) if line["stderr"] else None,
+        )
+        for line in csv.DictReader(text.splitlines())
+    }
+
+
+def paper_rows() -> tuple[str, ...]:
+    """Return the names of the paper's rows, in its order."""
+    return tuple(dict.fromkeys(row for row, _, _ in _tables()))
+
+
+def paper_value(row: str, method: str, metric: str) -> tuple[float, float | None] | None:
+    """Return what the paper prints: error in per cent and standard error; None where it prints nothing.
+
+    The standard error is None where the paper leaves it out, which it does when it is below 0.01.
+
+    >>> paper_value("mnist-cnn", "wpv", "best_test_error")
+    (0.48, 0.01)
+    >>> paper_value("mnist-cnn", "wpv", "best_train_error")
+    (0.01, None)
+    >>> paper_value("cifar100-rn27", "spv", "best_test_error") is None
+    True
+    """
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {metric!r}")
+    return _tables().get((row, method, metric))

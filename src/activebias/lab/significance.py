@@ -1,0 +1,274 @@
+"""Is it a difference? Means with standard errors, paired tests with Holm's correction, and the paper's order.
+
+Rules, stated once:
+
+- The standard error of n values is their standard deviation (divided by n - 1) over the square root of n; for
+  n = 1 there is none (None, not 0).
+- A method is tested against its baseline over the seeds both have (paired t-test, two-sided). Holm's
+  correction covers all methods of one comparison, separately for each metric.
+- Two methods are *apart* when their means differ by more than twice the combined standard error,
+  sqrt(se_a² + se_b²). A pair of methods *agrees* with the paper when it is apart here and there with the same
+  sign, *disagrees* when it is apart here and there with opposite signs, and is *undecided* otherwise.
+- The paper rounds to 0.01 and leaves out standard errors below that: a missing one counts as 0.01, and none
+  counts as less than 0.005.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, Literal, NamedTuple
+
+from activebias.lab.store import METRICS, ResultKey, TrialResult
+
+SAMPLING_METHODS: Final = ("uni", "sd", "isd", "se", "spv", "stc")
+WEIGHTING_METHODS: Final = ("scan", "wd", "we", "wpv", "wtc")
+BASELINES: Final = ("uni", "scan")
+SIGNIFICANCE_LEVEL: Final = 0.05
+
+Finding = Literal["better", "worse", "no difference"]
+
+
+class Estimate(NamedTuple):
+    """A mean and its standard error, None where there is none."""
+
+    mean: float
+    stderr: float | None
+
+
+class PairedTest(NamedTuple):
+    """The mean difference over n pairs, its standard error and p-value; None where there is none."""
+
+    n: int
+    difference: float | None
+    stderr: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method beside its baseline, in one metric."""
+
+    method: str
+    n: int
+    mean: float
+    stderr: float | None
+    baseline: str | None
+    test: PairedTest | None
+    p_holm: float | None
+
+    @property
+    def significant(self) -> bool:
+        """Whether the method differs from its baseline at the 5 % level after Holm's correction."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANCE_LEVEL
+
+
+@dataclass(frozen=True)
+class OrderAgreement:
+    """How each pair of methods stands to the paper's order; the better method in the paper comes first."""
+
+    agrees: tuple[tuple[str, str], ...]
+    undecided: tuple[tuple[str, str], ...]
+    disagrees: tuple[tuple[str, str], ...]
+
+
+def estimate(values: Iterable[float]) -> Estimate:
+    """Return the mean and the standard error of some values.
+
+    >>> mean, stderr = estimate([3.1, 3.3, 3.2, 3.0])
+    >>> f"{mean:.3f} ± {stderr:.4f}"
+    '3.150 ± 0.0645'
+    >>> estimate([3.1])
+    Estimate(mean=3.1, stderr=None)
+    """
+    numbers = [float(value) for value in values]
+    if not numbers:
+        raise ValueError("values must hold at least one number, but it is empty")
+    mean = math.fsum(numbers) / len(numbers)
+    if len(numbers) == 1:
+        return Estimate(mean, None)
+    variance = math.fsum((number - mean) ** 2 for number in numbers) / (len(numbers) - 1)
+    return Estimate(mean, math.sqrt(variance / len(numbers)))
+
+
+def paired_t_test(method: Mapping[int, float], baseline: Mapping[int, float]) -> PairedTest:
+    """Test method against baseline, both given as {seed: value}, over the seeds they share (two-sided).
+
+    Where every difference is the same number the t-test has no variance to divide by: p is 1 when that number
+    is 0, and None otherwise, for a few equal differences are no proof.
+
+    >>> test = paired_t_test({0: 3.0, 1: 3.2, 2: 3.1, 9: 7.0}, {0: 3.3, 1: 3.4, 2: 3.5})
+    >>> f"{test.n} pairs, {test.difference:.3f} ± {test.stderr:.3f}, p = {test.p_value:.4f}"
+    '3 pairs, -0.300 ± 0.058, p = 0.0351'
+    >>> paired_t_test({0: 3.0, 1: 3.0}, {0: 3.0, 1: 3.0}).p_value
+    1.0
+    >>> paired_t_test({0: 3.0}, {0: 3.5})
+    PairedTest(n=1, difference=-0.5, stderr=None, p_value=None)
+    """
+    differences = [method[seed] - baseline[seed] for seed in sorted(method.keys() & baseline.keys())]
+    if not differences:
+        return PairedTest(0, None, None, None)
+    mean, stderr = estimate(differences)
+    if stderr is None:
+        return PairedTest(1, mean, None, None)
+    # Results have six decimals: a smaller spread is only the rounding of the subtraction.
+    if max(differences) - min(differences) < 1e-9:
+        return PairedTest(len(differences), mean, 0.0, 1.0 if abs(mean) < 1e-9 else None)
+    from scipy import stats  # here, so that `import` stays cheap for those who only store
+
+    p_value = 2 * float(stats.t.sf(abs(mean) / stderr, len(differences) - 1))
+    return PairedTest(len(differences), mean, stderr, p_value)
+
+
+def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return Holm's corrected p-values (step-down Bonferroni); None, where no test was made, is not counted.
+
+    >>> holm({"wd": 0.01, "we": 0.04, "wpv": 0.03, "wtc": None})
+    {'wd': 0.03, 'we': 0.06, 'wpv': 0.06, 'wtc': None}
+    """
+    made = sorted((p_value, name) for name, p_value in p_values.items() if p_value is not None)
+    corrected: dict[str, float | None] = dict.fromkeys(p_values)
+    largest = 0.0
+    for rank, (p_value, name) in enumerate(made):
+        largest = max(largest, min(1.0, (len(made) - rank) * p_value))
+        corrected[name] = largest
+    return corrected
+
+
+def baseline_of(method: str, methods: Collection[str]) -> str | None:
+    """Return the method to compare with among those present; None for a baseline or when there is none.
+
+    Sampling methods are compared with uni (scan if uni is absent), weighting methods and one's own with scan.
+
+    >>> baseline_of("spv", ["uni", "scan", "spv"]), baseline_of("spv", ["scan", "spv"])
+    ('uni', 'scan')
+    >>> baseline_of("wpv", ["uni", "scan", "wpv"]), baseline_of("scan", ["uni", "scan"])
+    ('scan', None)
+    """
+    if method in BASELINES:
+        return None
+    candidates = ("uni", "scan") if method in SAMPLING_METHODS else ("scan",)
+    return next((candidate for candidate in candidates if candidate in methods), None)
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Return methods in the paper's order, one's own after them, each once.
+
+    >>> in_order(["wpv", "mine", "scan", "spv", "uni"])
+    ['uni', 'spv', 'scan', 'wpv', 'mine']
+    """
+    known = SAMPLING_METHODS + WEIGHTING_METHODS
+    return sorted(dict.fromkeys(methods), key=lambda name: known.index(name) if name in known else len(known))
+
+
+def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int, float]]:
+    """Return {method: {seed: value}} in the paper's order, from results that belong together."""
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {metric!r}")
+    values: dict[str, dict[int, float]] = {}
+    first: ResultKey | None = None
+    for result in results:
+        key = result.key
+        first = first or key
+        if key[:2] != first[:2]:
+            raise ValueError(
+                "results must be of one recipe and one configuration, but got "
+                f"{first.recipe} ({first.config_hash}) and {key.recipe} ({key.config_hash}); "
+                "load them with ResultStore.load(recipe, config)"
+            )
+        seeds = values.setdefault(result.method, {})
+        if result.seed in seeds:
+            raise ValueError(
+                f"results must hold a trial once, but {result.method} with seed {result.seed} came twice"
+            )
+        seeds[result.seed] = result.metric(metric)
+    if not values:
+        raise ValueError("results must hold at least one trial, but it is empty")
+    return {method: values[method] for method in in_order(values)}
+
+
+def compare(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
+    """Compare every method with its baseline, in the paper's order."""
+    values = by_method(results, metric)
+    baselines = {method: baseline_of(method, values) for method in values}
+    tests = {
+        method: paired_t_test(values[method], values[baseline])
+        for method, baseline in baselines.items()
+        if baseline is not None
+    }
+    corrected = holm({method: test.p_value for method, test in tests.items()})
+    return [
+        Comparison(
+            method,
+            len(numbers),
+            *estimate(numbers.values()),
+            baseline=baselines[method],
+            test=tests.get(method),
+            p_holm=corrected.get(method),
+        )
+        for method, numbers in values.items()
+    ]
+
+
+def apart(first: Estimate, second: Estimate) -> int:
+    """Return -1 if first is below second by more than twice the combined standard error, 1 if above, else 0.
+
+    >>> apart(Estimate(0.48, 0.01), Estimate(0.54, 0.01)), apart(Estimate(0.52, 0.01), Estimate(0.54, 0.01))
+    (-1, 0)
+    """
+    if first.stderr is None or second.stderr is None:
+        return 0
+    difference = first.mean - second.mean
+    # The slack keeps a printed 0.02 against 2 · 0.01 from being decided by binary rounding.
+    if abs(difference) <= 2 * math.hypot(first.stderr, second.stderr) + 1e-9:
+        return 0
+    return -1 if difference < 0 else 1
+
+
+def paper_estimate(value: float, stderr: float | None) -> Estimate:
+    """Return the paper's number with the standard error that rounding to 0.01 leaves possible.
+
+    >>> paper_estimate(0.48, 0.02), paper_estimate(0.01, None), paper_estimate(0.07, 0.0)
+    (Estimate(mean=0.48, stderr=0.02), Estimate(mean=0.01, stderr=0.01), Estimate(mean=0.07, stderr=0.005))
+    """
+    return Estimate(value, 0.01 if stderr is None else max(stderr, 0.005))
+
+
+def order_agreement(ours: Mapping[str, Estimate], paper: Mapping[str, Estimate]) -> OrderAgreement:
+    """Judge every pair that stands in one table of the paper: sampling with uni, weighting with scan.
+
+    >>> paper = {"scan": Estimate(2.85, 0.03), "wd": Estimate(2.17, 0.01), "we": Estimate(3.08, 0.03)}
+    >>> ours = {"scan": Estimate(3.28, 0.02), "wd": Estimate(2.50, 0.02), "we": Estimate(3.25, 0.02)}
+    >>> order_agreement(ours, paper)
+    OrderAgreement(agrees=(('wd', 'scan'), ('wd', 'we')), undecided=(('scan', 'we'),), disagrees=())
+    """
+    groups: dict[str, list[tuple[str, str]]] = {"agrees": [], "undecided": [], "disagrees": []}
+    for table in (SAMPLING_METHODS, WEIGHTING_METHODS):
+        shared = [method for method in table if method in ours and method in paper]
+        for pair in combinations(shared, 2):
+            first, second = sorted(pair, key=lambda method: paper[method].mean)
+            product = apart(ours[first], ours[second]) * apart(paper[first], paper[second])
+            name = {1: "agrees", 0: "undecided", -1: "disagrees"}[product]
+            groups[name].append((first, second))
+    return OrderAgreement(**{name: tuple(pairs) for name, pairs in groups.items()})
+
+
+def our_finding(comparison: Comparison) -> Finding | None:
+    """Return what our trials say about a method against its baseline; None where no test was possible."""
+    if comparison.p_holm is None or comparison.test is None or comparison.test.difference is None:
+        return None
+    if not comparison.significant:
+        return "no difference"
+    return "better" if comparison.test.difference < 0 else "worse"
+
+
+def paper_finding(method: Estimate, baseline: Estimate) -> Finding:
+    """Return what the paper's numbers say about a method against its baseline.
+
+    >>> paper_finding(Estimate(0.48, 0.01), Estimate(0.54, 0.01))
+    'better'
+    """
+    return _FINDINGS[apart(method, baseline)]
+
+
+_FINDINGS: Final[Sequence[Finding]] = ("no difference", "worse", "better")  # by sign; -1 is the last
