@@ -52,8 +52,18 @@ def sort_last(array: Array) -> Array:
     return array.sort(-1).values if isinstance(array, torch.Tensor) else np.sort(array, axis=-1)
 
 
-def take_last(array: Array, position: Array) -> Array:
-    """Return `array[..., position[...]]`: one entry of every row along the last dimension."""
-    rows, width = position.reshape(-1), array.shape[-1]
-    flat = array.reshape(-1)[arange_like(array, rows.shape[0]) * width + rows]
-    return flat.reshape(position.shape)
+def take_last(array: Array, *positions: Array) -> tuple[Array, ...]:
+    """Return `array[..., position[...]]`, one entry of every row along the last dimension, per position."""
+    flat, width = array.reshape(-1), array.shape[-1]
+    first = arange_like(array, flat.shape[0] // width) * width
+    return tuple(flat[first + position.reshape(-1)].reshape(position.shape) for position in positions)
+
+
+def cast_like(array: Array, other: Array) -> Array:
+    """Return `array` with the dtype of `other`."""
+    return array.to(other.dtype) if isinstance(array, torch.Tensor) else array.astype(other.dtype, copy=False)
+
+
+def at_least(array: Array, minimum: int) -> Array:
+    """Return the larger of each entry and `minimum`."""
+    return array.clamp(min=minimum) if isinstance(array, torch.Tensor) else np.maximum(array, minimum)

@@ -34,9 +34,9 @@ class BlockSums:
         """Sum everything anew, after the scores were replaced."""
         del self._levels[1:]
         while (below := self._levels[-1]).numel() > BLOCK:
-            sums = below.view(-1, BLOCK).sum(-1, dtype=torch.float64)
-            above = sums.new_zeros(padded_length(sums.numel() - 1))
-            above[: sums.numel()] = sums
+            num_blocks = below.numel() // BLOCK
+            above = torch.zeros(padded_length(num_blocks - 1), dtype=torch.float64, device=below.device)
+            above[:num_blocks] = below.view(-1, BLOCK).sum(-1, dtype=torch.float64)
             self._levels.append(above)
 
     @property
@@ -50,6 +50,9 @@ class BlockSums:
 
     def update(self, index: Array) -> None:
         """Bring the sums up to date after the scores at `index` changed."""
+        if index.shape[0] * BLOCK > self._levels[0].shape[0]:
+            self.rebuild()
+            return
         for below, above in zip(self._levels, self._levels[1:], strict=False):
             index = index // BLOCK
             blocks = native(below).reshape(-1, BLOCK)[index]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from activebias._arrays import Array, arange_like, cast, namespace, native
+from activebias._arrays import Array, arange_like, cast, cast_like, namespace, native
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
@@ -18,7 +18,7 @@ class Visits(NamedTuple):
     """One batch of (index, prob), sorted by index so that visits to one instance stand together.
 
     `rank` numbers the visits to one instance within the batch, in the order they came; `multiplicity` is
-    how many there are.
+    how many there are. Where no instance comes twice they may be the plain numbers 0 and 1.
     """
 
     index: Array
@@ -35,6 +35,8 @@ def sort_visits(index: Array, prob: Array) -> Visits:
     else:
         order = index.argsort(-1, kind="stable")
         index, prob = index[order], prob[order]
+        if not (index[1:] == index[:-1]).any():
+            return Visits(index, prob, 0, 1)
     xp = namespace(index)
     first = xp.searchsorted(index, index, side="left")
     after = xp.searchsorted(index, index, side="right")
@@ -104,8 +106,12 @@ class PredictionHistory:
         self._num_overwritten = 0
         self._captured = False
         self._count = torch.ones(num_instances + 1, dtype=self._count_dtype(), device=device)
-        self._values = self._allocate(window or FIRST_CAPACITY, path)
+        self._counts = native(self._count)
+        self._use(self._allocate(window or FIRST_CAPACITY, path))
         self._values[:, 0] = torch.as_tensor(encode(torch.tensor(initial), storage))
+
+    def _use(self, values: torch.Tensor) -> None:
+        self._values, self._entries = values, native(values)
 
     def _count_dtype(self) -> torch.dtype:
         """In a window the count stays below 2·window, so that one byte is mostly enough."""
@@ -149,32 +155,31 @@ class PredictionHistory:
 
     def append(self, visits: Visits) -> None:
         """Append a batch; an instance visited twice in it gets both entries, in order."""
-        values, counts = native(self._values), native(self._count)
-        count = cast(counts[visits.index], "int64")
+        count = cast(self._counts[visits.index], "int64")
         after = count + visits.multiplicity
         if isinstance(count, torch.Tensor):
             self._captured |= torch.cuda.is_current_stream_capturing()
         elif self.window is None and (needed := int(after.max(initial=0))) > self.capacity:
             self._grow(needed)
-            values = native(self._values)
         xp = namespace(count)
         # More visits in one batch than there is room for: only the latest are kept.
         lost = visits.rank < visits.multiplicity - self.capacity
         row = xp.where(lost, self.num_instances, visits.index)
         slot = (count + visits.rank) % self.capacity
-        values.reshape(-1)[row * self.capacity + slot] = encode(visits.prob, self.storage)
+        self._entries.reshape(-1)[row * self.capacity + slot] = encode(visits.prob, self.storage)
         if self.window is not None:
             after = xp.where(after < self.window, after, self.window + after % self.window)
-        counts[visits.index] = cast(after, str(counts.dtype).removeprefix("torch."))
+        self._counts[visits.index] = cast_like(after, self._counts)
 
     def entries(self, index: Array) -> tuple[Array, Array]:
         """Return the stored probabilities of `index`, (…, L) in no order, and how many of the L count.
 
         This is what `estimate` takes. On a CPU the arrays are NumPy's.
         """
-        rows, count = native(self._values)[index], native(self._count)[index]
-        count = cast(count, "int64").clip(None, self.capacity)
-        if not isinstance(count, torch.Tensor) and self.window is None:
+        rows, count = self._entries[index], cast(self._counts[index], "int64")
+        if isinstance(count, torch.Tensor) or self.window is not None:
+            count = count.clip(None, self.capacity)
+        else:
             rows = rows[..., : int(count.max(initial=0))]
         return decode(rows, self.storage), count
 
@@ -217,7 +222,7 @@ class PredictionHistory:
             grown[overflowed, : old.shape[1]] = old[overflowed[:, None], slot % old.shape[1]]
             self._num_overwritten = self.num_overwritten
             self._count[overflowed] = old.shape[1]
-        self._values = grown
+        self._use(grown)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return a copy of what is stored."""

@@ -31,6 +31,7 @@ class Scores:
             self._total += self._values.sum(dtype=torch.float64)
         if method.order == "emphasis":
             self._sums = BlockSums(self._values)
+        self._native_values, self._native_total = native(self._values), native(self._total)
 
     @property
     def num_bytes(self) -> int:
@@ -45,11 +46,11 @@ class Scores:
 
     def mean(self) -> Array:
         """Return ε = mean(s) over the whole data set."""
-        return native(self._total) / self.num_instances
+        return self._native_total / self.num_instances
 
     def update(self, visits: Visits, scores: Array) -> None:
         """Take over the new scores of a batch; visits to the row that does not count leave no trace."""
-        values, index = native(self._values), visits.index
+        values, index = self._native_values, visits.index
         xp = namespace(scores)
         scores = cast(scores, "float32")
         if isinstance(scores, torch.Tensor):
@@ -57,16 +58,16 @@ class Scores:
         change = cast(scores, "float64") - values[index]
         values[index] = scores
         if self._sums is None:
-            native(self._total)[...] += xp.where(visits.rank == 0, change, 0).sum()
+            self._native_total[...] += xp.where(visits.rank == 0, change, 0).sum()
         else:
             self._sums.update(index)
-            native(self._total)[...] = self._sums.total()
+            self._native_total[...] = self._sums.total()
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return v of the given instances."""
         if self.method.weights == "equal":
             return torch.ones(index.shape, device=index.device)
-        weights = emphasis.weights(native(self._values)[native(index)], self.mean())
+        weights = emphasis.weights(self._native_values[native(index)], self.mean())
         if self.method.weights == "importance":
             weights = 1 / weights
         return as_tensor(cast(weights, "float32"))

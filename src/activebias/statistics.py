@@ -6,7 +6,7 @@ trained side by side) and returns the kind of array it was given.
 
 from typing import NamedTuple
 
-from activebias._arrays import Array, arange_like, cast, namespace, sort_last, take_last
+from activebias._arrays import Array, arange_like, at_least, cast_like, namespace, sort_last, take_last
 
 # Makes exact ties deterministic: rounding must not decide whether an entry counts as an outlier.
 TIE_TOLERANCE = 1e-6
@@ -35,18 +35,17 @@ def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Es
     """
     xp = namespace(values)
     counts = arange_like(values, values.shape[-1]) < count[..., None]
-    number = cast(count, str(values.dtype).removeprefix("torch."))
-    mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
+    number = cast_like(count, values)
+    mean = xp.where(counts, values, 0).sum(-1) / at_least(number, 1)
     if remove_outliers:
         distance = xp.where(counts, abs(values - mean[..., None]), float("inf"))
-        ordered = sort_last(distance)
-        # Twice the median, which is the mean of the two middle values where their number is even.
-        two_medians = take_last(ordered, ((count - 1) // 2).clip(0)) + take_last(ordered, count // 2)
-        counts = distance <= (two_medians + TIE_TOLERANCE)[..., None]
-        number = cast(counts.sum(-1), str(values.dtype).removeprefix("torch."))
-        mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
+        # The median is the mean of the two middle values, which are one where the number is odd.
+        lower, upper = take_last(sort_last(distance), at_least(count - 1, 0) // 2, count // 2)
+        counts = distance <= (lower + upper + TIE_TOLERANCE)[..., None]
+        number = cast_like(counts.sum(-1), values)
+        mean = xp.where(counts, values, 0).sum(-1) / at_least(number, 1)
     deviation = xp.where(counts, values - mean[..., None], 0)
-    variance = (deviation * deviation).sum(-1) / (number - 1).clip(1)
+    variance = (deviation * deviation).sum(-1) / at_least(number - 1, 1)
     return Estimate(number, mean, variance)
 
 
@@ -63,7 +62,7 @@ def easiness(estimate: Estimate) -> Array:
 def prediction_variance(estimate: Estimate) -> Array:
     """Equation 1: sqrt(var + var² / (n - 1)), the standard deviation plus its confidence interval."""
     variance = estimate.variance
-    return (variance + variance * variance / (estimate.count - 1).clip(1)) ** 0.5
+    return (variance + variance * variance / at_least(estimate.count - 1, 1)) ** 0.5
 
 
 def threshold_closeness(estimate: Estimate) -> Array:
