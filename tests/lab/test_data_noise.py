@@ -106,7 +106,10 @@ def test_padding_stays():
         (lambda: uniform_other(LABELS * 0, 1, 0.5, seed=0), "at least 2"),
         (lambda: class_dependent(LABELS, 10, seed=0), "exactly one"),
         (lambda: class_dependent(LABELS, 10, pairs={0: 1}, seed=0), "needs `fraction`"),
-        (lambda: class_dependent(LABELS, 10, transition=torch.eye(10), fraction=0.1, seed=0), "belongs to `pairs`"),
+        (
+            lambda: class_dependent(LABELS, 10, transition=torch.eye(10), fraction=0.1, seed=0),
+            "belongs to `pairs`",
+        ),
         (lambda: class_dependent(LABELS, 10, transition=torch.eye(3), seed=0), r"must be \(10, 10\)"),
         (lambda: class_dependent(LABELS, 10, transition=torch.ones(10, 10), seed=0), "summing to 1"),
         (lambda: flip_matrix(3, {0: 3}, 0.1), "classes 0 to 2"),

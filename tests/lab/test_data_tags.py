@@ -12,7 +12,9 @@ from activebias.lab.data.columns import read_columns, read_conll2012
 def entity_tags(draw):
     """Well-formed IOB2 tags of one sentence."""
     tags = []
-    for kind, length in draw(st.lists(st.tuples(st.sampled_from(["O", "PER", "LOC"]), st.integers(1, 4)), max_size=8)):
+    for kind, length in draw(
+        st.lists(st.tuples(st.sampled_from(["O", "PER", "LOC"]), st.integers(1, 4)), max_size=8)
+    ):
         tags += ["O"] * length if kind == "O" else [f"B-{kind}"] + [f"I-{kind}"] * (length - 1)
     return tags
 
@@ -63,7 +65,9 @@ def test_unknown_type():
         to_bilou(["B-ANIMAL"], types=["PER", "LOC"])
 
 
-@pytest.mark.parametrize("tags", [["L-PER"], ["B-PER"], ["B-PER", "L-LOC"], ["B-PER", "U-PER"], ["U-PER", "L-PER"]])
+@pytest.mark.parametrize(
+    "tags", [["L-PER"], ["B-PER"], ["B-PER", "L-LOC"], ["B-PER", "U-PER"], ["U-PER", "L-PER"]]
+)
 def test_from_bilou_refuses_broken_entities(tags):
     with pytest.raises(DataError, match="does not follow BILOU"):
         from_bilou(tags)
@@ -121,7 +125,8 @@ def read(path, **options):
 def test_columns_sentences_and_documents(tmp_path):
     path = write(
         tmp_path,
-        "-DOCSTART- -X- O O\n\nAda NN I-NP I-PER\nsleeps VB I-VP O\n\n\n-DOCSTART- -X- O O\r\n\r\nRome NN I-NP I-LOC\r\n",
+        "-DOCSTART- -X- O O\n\nAda NN I-NP I-PER\nsleeps VB I-VP O\n\n\n"
+        "-DOCSTART- -X- O O\r\n\r\nRome NN I-NP I-LOC\r\n",
     )
     text = read(path, scheme="iob1", num_columns=4)
     assert text.sentences == ((("Ada", "sleeps"), ("U-PER", "O")), (("Rome",), ("U-LOC",)))
@@ -129,7 +134,7 @@ def test_columns_sentences_and_documents(tmp_path):
 
 
 def test_columns_by_tab_keep_unusual_blanks(tmp_path):
-    # A no-break space and a line separator are parts of words here, and a line of a tab alone ends a sentence.
+    # A no-break space and a line separator are parts of words here; a line of a tab alone ends a sentence.
     path = write(tmp_path, "a\u00a0b\tO\nc\u2028d\tO\n\t\nAda\tB-PER\n")
     words = [words for words, _ in read(path, num_columns=2).sentences]
     assert words == [("a\u00a0b", "c\u2028d"), ("Ada",)]

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,9 @@ def read_torch_arrays(path: Path) -> dict[str, Any]:
         with torch.serialization.safe_globals(allowed):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile pickle raises nearly anything
-        reason = next(
-            (line for line in str(error).splitlines() if "Unsupported" in line), str(error).split("\n")[0]
-        )
-        raise DataError(
-            f"{path} cannot be read safely ({reason.strip()}): delete it and get it again."
-        ) from error
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {asked[1]}" if asked else "it is damaged, or holds more than whole numbers"
+        raise DataError(f"{path} cannot be read safely ({reason}): delete it and get it again.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__} where a dictionary of labels is expected.")
     return content
