@@ -177,6 +177,22 @@ def test_cifar10_python(tmp_path, protocol):
     check_cifar10(load("cifar10", tmp_path, verify=False))
 
 
+def test_cifar10_as_python_2_wrote_it():
+    # By hand, since the official files hold Python 2's strings and whole numbers for the dtype's flags.
+    pixels = bytes(range(256)) * 24
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+        b"(K\x01K\x02M\x00\x0c\x86" + dtype + b"\x89T" + struct.pack("<I", len(pixels)) + pixels + b"tb"
+    )
+    raw = b"\x80\x02}(U\x04data" + array + b"U\x06labels](K\x03K\x07eu."
+    content = read_array_pickle(raw, "data_batch_1")
+    assert content[b"labels"] == [3, 7]
+    assert content[b"data"].dtype == np.uint8
+    assert content[b"data"].shape == (2, 3072)
+    assert content[b"data"].tobytes() == pixels
+
+
 def test_cifar10_packed(tmp_path):
     pack(tmp_path / "a" / "cifar10" / "cifar-10-binary.tar.gz", "cifar-10-batches-bin", binary_files())
     check_cifar10(load("cifar10", tmp_path / "a", verify=False))
