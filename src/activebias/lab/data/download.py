@@ -1,0 +1,231 @@
+"""Downloading data sets from their official addresses, and unpacking archives safely."""
+
+import http.client
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING
+
+from .catalogue import Download, Source
+from .errors import DataError
+from .files import checksum_matches
+from .sources import damage, data_root, find, get_source
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_CHUNK = 1 << 18
+
+Advance = Callable[[int, int | None], None]
+
+
+def fetch(name: str, root: str | Path | None = None, *, timeout: float = 5.0, quiet: bool = False) -> Path:
+    """Download a data set into its folder under the data root, unless it is there, and return the folder.
+
+    Each file goes to a temporary name first and gets its own only after its checksum is right. ``timeout``
+    is how many seconds a server may stay silent. ``quiet`` hides the progress bar.
+    """
+    source = get_source(name)
+    folder = data_root(root) / source.folder
+    if not source.forms:
+        return folder
+    found = find(source, data_root(root))
+    if found is not None and not damage(found):
+        return found.folder
+    if source.by_hand:
+        raise DataError(f"{name} cannot be downloaded, {source.by_hand} into {folder}.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _fetch_all(source, folder, timeout, quiet)
+    except OSError as error:
+        raise DataError(
+            f"{name} cannot be written to {folder} ({error.strerror or error}): choose another folder."
+        ) from error
+    found = find(source, data_root(root))
+    problem = "the files that came are not complete" if found is None else damage(found)
+    if problem:
+        raise DataError(f"{problem}.")
+    return folder if found is None else found.folder
+
+
+def _fetch_all(source: Source, folder: Path, timeout: float, quiet: bool) -> None:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        for download in source.downloads:
+            target = folder / download.file.name
+            if not (
+                target.exists()
+                and download.file.checksum
+                and checksum_matches(target, download.file.checksum)
+            ):
+                task = progress.add_task(download.file.name, total=None)
+                _fetch_file(source, download, target, timeout, partial(_show, progress, task))
+            if download.archive:
+                unpack(target, folder, download.members)
+                target.unlink()
+
+
+def _show(progress: "Progress", task: "TaskID", done: int, total: int | None) -> None:
+    progress.update(task, completed=done, total=total)
+
+
+def _fetch_file(source: Source, download: Download, target: Path, timeout: float, advance: Advance) -> None:
+    """Try each address in turn; refuse what comes without the right checksum."""
+    reasons = []
+    for address in download.addresses:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                reason = _transfer(address, file, timeout, advance)
+            if (
+                not reason
+                and download.file.checksum
+                and not checksum_matches(temporary, download.file.checksum)
+            ):
+                reason = f"what came from {address} has the wrong checksum"
+            if not reason:
+                temporary.chmod(0o644)  # mkstemp's own would shut out the other users of a shared data folder
+                temporary.replace(target)
+                return
+        finally:
+            temporary.unlink(missing_ok=True)
+        reasons.append(reason)
+    names = ", ".join(each.file.name for each in source.downloads)
+    addresses = " or ".join(dict.fromkeys(address.rpartition("/")[0] for address in download.addresses))
+    raise DataError(
+        f"{source.name} could not be downloaded ({'; '.join(reasons)}): connect to the network and try "
+        "again, or put "
+        f"{names} from {addresses} into {target.parent}."
+    )
+
+
+def _transfer(address: str, file: IO[bytes], timeout: float, advance: Advance) -> str:
+    """Copy what lies at an address into a file; return why it failed, or an empty string."""
+    request = urllib.request.Request(address, headers={"User-Agent": "activebias"})
+    try:
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"{address} answers {error.code} {error.reason}"
+    except (OSError, http.client.HTTPException) as error:
+        return f"{address}: {_reason(error)}"
+    with response:
+        length = response.headers.get("Content-Length")
+        total = int(length) if length is not None and length.isdigit() else None
+        done = 0
+        while True:
+            try:
+                chunk = response.read(_CHUNK)
+            except (OSError, http.client.HTTPException) as error:
+                return f"{address}: {_reason(error)} after {done} bytes"
+            if not chunk:
+                break
+            file.write(chunk)
+            done += len(chunk)
+            advance(done, total)
+    return f"{address} sent {done} of {total} bytes" if total is not None and done != total else ""
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", error)
+    return str(getattr(cause, "strerror", None) or cause or type(cause).__name__).rstrip(".")
+
+
+def unpack(archive: Path, folder: Path, members: tuple[str, ...] | None = None) -> None:
+    """Unpack a tar or zip archive into a folder (only ``members``, if given).
+
+    Names are checked before anything is written: one that leads out of the folder, a link or a device is
+    refused.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as zipped:
+                _write_all(_zip_entries(zipped, archive, members), folder, archive)
+        else:
+            with tarfile.open(archive) as tarred:
+                _write_all(_tar_entries(tarred, archive, members), folder, archive)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{archive} is truncated or damaged ({error}): delete it and get it again."
+        ) from error
+
+
+Entries = list[tuple[str, Callable[[], IO[bytes] | None]]]
+
+
+def _tar_entries(tarred: tarfile.TarFile, archive: Path, members: tuple[str, ...] | None) -> Entries:
+    entries: Entries = []
+    for member in tarred.getmembers():
+        _check_name(member.name, archive)
+        if not (member.isfile() or member.isdir()):
+            raise DataError(
+                f"{archive} holds {member.name}, a link or device: delete the archive, it is not the "
+                "official one."
+            )
+        if member.isfile() and (members is None or member.name in members):
+            entries.append((member.name, partial(tarred.extractfile, member)))
+    return entries
+
+
+def _zip_entries(zipped: zipfile.ZipFile, archive: Path, members: tuple[str, ...] | None) -> Entries:
+    entries: Entries = []
+    for info in zipped.infolist():
+        _check_name(info.filename, archive)
+        if not info.is_dir() and (members is None or info.filename in members):
+            # A link in a zip file is a mark that only some programs heed: here it comes out as a plain file.
+            entries.append((info.filename, partial(zipped.open, info)))
+    return entries
+
+
+def _check_name(name: str, archive: Path) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+        raise DataError(
+            f"{archive} holds {name!r}, which leads out of its folder: delete the archive, it is not the "
+            "official one."
+        )
+
+
+def _write_all(entries: Entries, folder: Path, archive: Path) -> None:
+    for name, opened in entries:
+        target = folder / PurePosixPath(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A link that lay in the folder before may lead elsewhere as well.
+        if not target.parent.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{target.parent} is a link out of {folder}: remove the link and try again.")
+        content = opened()
+        if content is None:
+            raise DataError(f"{archive} holds {name} without content: delete it and get it again.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with content, os.fdopen(handle, "wb") as file:
+                shutil.copyfileobj(content, file, _CHUNK)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(target)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
