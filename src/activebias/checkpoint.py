@@ -43,8 +43,11 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
+PARTS = ("history", "scores", "order", "step", "num_skipped")
+
+
 def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise unless `state` is of our format and was saved by a bias with the same settings."""
+    """Raise unless `state` is whole, of our format, and was saved by a bias with the same settings."""
     if "format" not in state or "settings" not in state:
         raise ValueError("This is not a state of ActiveBias: it names no format.")
     if state["format"] != FORMAT:
@@ -63,3 +66,5 @@ def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
             f"The state was saved with other settings ({'; '.join(differences)}). "
             "Build ActiveBias with the settings it was saved with."
         )
+    if missing := [part for part in PARTS if part not in state]:
+        raise ValueError(f"The state is not whole: it lacks {', '.join(missing)}.")

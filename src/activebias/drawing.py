@@ -69,7 +69,7 @@ class BlockSums:
             # Rounding must not carry the target past the block's end, where the padding is.
             end = cumulative[..., -1]
             target = xp.minimum(target, xp.nextafter(end, xp.zeros_like(end)))
-            inside = (cumulative <= target[..., None]).sum(-1)
+            inside = xp.where(end > 0, (cumulative <= target[..., None]).sum(-1), 0)
             below = cumulative.reshape(-1)[arange_like(index, index.shape[0]) * BLOCK + (inside - 1).clip(0)]
             target = target - xp.where(inside > 0, below, 0)
             index = index * BLOCK + inside

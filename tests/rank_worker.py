@@ -1,0 +1,121 @@
+"""One rank of a distributed run: trains digits with DistributedDataParallel and writes what it knows."""
+
+import json
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from training import digits, make_bias, make_model
+
+import activebias as ab
+
+GLOBAL_BATCH = 32
+
+
+def run(target, folder, rank, num_ranks, *arguments):
+    """Set up gloo, call `target`, write its result, and leave without gloo's unreliable tear-down."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=num_ranks)
+    result = target(rank, num_ranks, *arguments)
+    with open(folder / f"{rank}.json", "w") as file:
+        json.dump(result, file)
+        file.flush()
+        os.fsync(file.fileno())
+    dist.barrier()
+    os._exit(0)
+
+
+def train(rank, num_ranks, method, num_instances=150, accumulate=1):
+    """Train two epochs; return what this rank recorded, drew and learnt."""
+    inputs, targets = digits(num_instances)
+    bias = make_bias(method, num_instances=num_instances)
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch_size = GLOBAL_BATCH // num_ranks
+    loader = DataLoader(
+        ab.with_index(TensorDataset(inputs, targets)),
+        batch_size=batch_size // accumulate,
+        sampler=bias.sampler(batch_size=batch_size),
+    )
+    drawn = []
+    for epoch in range(2):
+        bias.set_epoch(epoch)
+        for number, (index, (batch, labels)) in enumerate(loader, 1):
+            drawn.append(index.tolist())
+            loss = bias.loss(model(batch), labels, index)
+            (loss / accumulate).backward()
+            if number % accumulate == 0 or number == len(loader):
+                optimizer.step()
+                optimizer.zero_grad()
+        if rank == 0:
+            bias.state_dict()  # never communicates: a save on one rank must not wait for the others
+    return report(bias, model.module, drawn)
+
+
+def weigh_by_hand(rank, num_ranks):
+    """Use the two halves, with a loss of one's own, on a data set whose last batch must be filled up."""
+    inputs, targets = digits(37)
+    bias = make_bias("wpv", num_instances=37)
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(
+        ab.with_index(TensorDataset(inputs, targets)),
+        batch_size=16 // num_ranks,
+        sampler=bias.sampler(batch_size=16 // num_ranks),
+    )
+    drawn = []
+    for epoch in range(3):
+        bias.set_epoch(epoch)
+        for index, (batch, labels) in loader:
+            drawn.append(index.tolist())
+            losses = nn.functional.cross_entropy(model(batch), labels, reduction="none")
+            loss = (bias.weight(index) * losses).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            bias.record(index, losses.detach().neg().exp())
+    return report(bias, model.module, drawn)
+
+
+def tag(rank, num_ranks):
+    """Tag sentences of different lengths: ranks have different numbers of words in every step."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 9, (21,), generator=generator)
+    tokens = ab.TokenIndex(lengths)
+    words = torch.randn(21, 8, 6, generator=generator)
+    tags = torch.randint(10, (21, 8), generator=generator)
+    tags[torch.arange(8) >= lengths[:, None]] = -100
+    bias = ab.ActiveBias("wtc", num_instances=tokens.num_instances, num_classes=10, burn_in=1, window=5)
+    model = DistributedDataParallel(make_model(num_inputs=6))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    sampler = bias.sampler(batch_size=8 // num_ranks, num_sequences=21)
+    loader = DataLoader(
+        ab.with_index(TensorDataset(words, tags)), batch_size=8 // num_ranks, sampler=sampler
+    )
+    drawn = []
+    for epoch in range(3):
+        bias.set_epoch(epoch)
+        for sentence, (batch, labels) in loader:
+            drawn.append(sentence.tolist())
+            width = int((labels != -100).sum(1).max())  # each rank pads to its own longest sentence
+            batch, labels = batch[:, :width], labels[:, :width]
+            loss = bias.loss(model(batch), labels, tokens(sentence, width))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return report(bias, model.module, drawn)
+
+
+def report(bias, model, drawn):
+    values, valid = bias.history.values()
+    return {
+        "drawn": drawn,
+        "values": values.tolist(),
+        "valid": valid.tolist(),
+        "scores": bias.scores.tolist(),
+        "weights": [parameter.detach().flatten().tolist() for parameter in model.parameters()],
+        "position": bias._order.position,
+    }

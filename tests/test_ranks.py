@@ -1,0 +1,100 @@
+"""Ranks that train together: one draw, disjoint shards, the same histories everywhere. Real processes, gloo."""
+
+import json
+
+import numpy as np
+import pytest
+from processes import finish, start
+from rank_worker import GLOBAL_BATCH, run, tag, train, weigh_by_hand
+
+import activebias as ab
+
+
+def run_ranks(folder, num_ranks, target, *arguments):
+    """Run `target` on that many ranks and return what each of them wrote."""
+    folder = folder / f"{num_ranks}"
+    folder.mkdir()
+    finish(*(start(run, target, folder, rank, num_ranks, *arguments) for rank in range(num_ranks)))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+def global_order(results):
+    """Put the ranks' parts of every global batch together."""
+    return [sum(parts, []) for parts in zip(*(result["drawn"] for result in results), strict=True)]
+
+
+def assert_same_everywhere(results):
+    for result in results[1:]:
+        assert result["values"] == results[0]["values"]
+        assert result["valid"] == results[0]["valid"]
+        assert result["scores"] == results[0]["scores"]
+
+
+def assert_as_on_one_rank(several, one):
+    assert several["valid"] == one["valid"]
+    np.testing.assert_allclose(several["values"], one["values"], atol=1e-6)
+    for here, there in zip(several["weights"], one["weights"], strict=True):
+        np.testing.assert_allclose(here, there, atol=1e-6)
+    assert several["position"] == one["position"]
+
+
+@pytest.mark.parametrize("method", ["scan", "uni", "wpv", "spv", "isd"])
+def test_one_two_and_four_ranks_draw_the_same_order_and_record_the_same_histories(method, tmp_path):
+    results = {num_ranks: run_ranks(tmp_path, num_ranks, train, method) for num_ranks in (1, 2, 4)}
+    one = results[1][0]
+    for num_ranks in (2, 4):
+        assert_same_everywhere(results[num_ranks])
+        assert_as_on_one_rank(results[num_ranks][0], one)
+        order = global_order(results[num_ranks])
+        for together, alone in zip(order, one["drawn"], strict=True):
+            assert together[: len(alone)] == alone  # behind it only filling
+            assert len(together) - len(alone) < num_ranks
+
+
+def test_shards_are_disjoint_and_cover_the_data_set(tmp_path):
+    results = run_ranks(tmp_path, 4, train, "scan", 128)
+    first_epoch = global_order(results)[: 128 // GLOBAL_BATCH]
+    assert sorted(sum(first_epoch, [])) == list(range(128))
+
+
+@pytest.mark.parametrize("num_instances", [33, 35, 63])
+def test_filling_up_uneven_last_batches_never_pollutes_a_history(num_instances, tmp_path):
+    results = run_ranks(tmp_path, 4, train, "wtc", num_instances)
+    assert_same_everywhere(results)
+    # Two epochs and the initial entry: every instance exactly three.
+    assert np.sum(results[0]["valid"], axis=1).tolist() == [3] * num_instances
+    assert_as_on_one_rank(results[0], run_ranks(tmp_path, 1, train, "wtc", num_instances)[0])
+
+
+def test_the_two_halves_with_a_loss_of_ones_own(tmp_path):
+    several = run_ranks(tmp_path, 2, weigh_by_hand)
+    assert_same_everywhere(several)
+    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, weigh_by_hand)[0])
+
+
+def test_accumulating_gradients_on_two_ranks(tmp_path):
+    several = run_ranks(tmp_path, 2, train, "wpv", 160, 2)
+    assert_same_everywhere(several)
+    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, train, "wpv", 160)[0])
+
+
+def test_tagging_with_different_numbers_of_words_on_every_rank(tmp_path):
+    several = run_ranks(tmp_path, 2, tag)
+    assert_same_everywhere(several)
+    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, tag)[0])
+
+
+def exchange_more_than_announced(rank, num_ranks):
+    bias = ab.ActiveBias("wpv", num_instances=100, num_classes=10)
+    bias.sampler(batch_size=2)
+    bias.set_epoch(0)
+    try:
+        bias.record([0, 1, 2, 3], [0.5] * 4)
+    except ValueError as error:
+        return {"message": str(error)}
+    return {"message": ""}
+
+
+def test_more_visits_than_announced_are_refused_instead_of_hanging(tmp_path):
+    for result in run_ranks(tmp_path, 2, exchange_more_than_announced):
+        assert "4 visits came in one step" in result["message"]

@@ -1,0 +1,174 @@
+"""A run that is killed at any step and resumed ends exactly as one that was not."""
+
+import json
+import random
+import signal
+import time
+
+import pytest
+import torch
+from processes import finish, start
+from resume_worker import train
+from training import make_bias, make_loader
+
+import activebias as ab
+
+
+def kill_at_a_random_step(process, folder, chooser):
+    """Kill the process some time after its first checkpoint, while it is still training."""
+    while not (folder / "checkpoint.pt").exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    time.sleep(chooser.uniform(0.0, 0.4))
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+# With two workers, draws run ahead of the training; for the others one process is enough.
+CASES = [(method, 0) for method in ab.METHODS] + [("spv", 2), ("wpv", 2)]
+
+
+@pytest.mark.parametrize(("method", "num_workers"), CASES)
+def test_a_killed_run_goes_on_bit_by_bit(method, num_workers, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    beside = start(train, whole, method, num_workers, 0.0)
+    slow = start(train, killed, method, num_workers, 0.05)
+    kill_at_a_random_step(slow, killed, random.Random(f"{method}{num_workers}"))
+    assert not (killed / "result.json").exists()
+    finish(beside, start(train, killed, method, num_workers, 0.0))
+    expected, resumed = (json.loads((folder / "result.json").read_text()) for folder in (whole, killed))
+    for part, value in expected.items():
+        assert resumed[part] == value, part
+
+
+@pytest.mark.parametrize("method", ["wpv", "spv", "uni"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_only_the_batches_that_were_not_trained_on_come_after_a_resume(method, num_workers):
+    bias = make_bias(method)
+    bias.set_epoch(2)
+    trained = []
+    for number, (index, _) in enumerate(make_loader(bias, num_workers=num_workers)):
+        bias.record(index, torch.full((len(index),), 0.5))
+        trained += index.tolist()
+        if number == 4:
+            break
+    again = make_bias(method)
+    again.load_state_dict(bias.state_dict())
+    again.set_epoch(2)
+    rest = [i for index, _ in make_loader(again, num_workers=num_workers) for i in index.tolist()]
+    assert len(trained) + len(rest) == 300
+    if method == "wpv":
+        assert sorted(trained + rest) == list(range(300))
+
+
+def test_a_snapshot_does_not_change_while_training_goes_on():
+    bias = make_bias("spv")
+    bias.set_epoch(0)
+    bias.record(torch.arange(300), torch.full((300,), 0.3))
+    snapshot, scores = bias.state_dict(), bias.scores
+    bias.record(torch.arange(300), torch.full((300,), 0.9))
+    assert not torch.equal(bias.scores, scores)
+    bias.load_state_dict(snapshot)
+    assert torch.equal(bias.scores, scores)
+    assert bias.history.values()[1].sum().item() == 600
+
+
+def test_an_unfinished_step_is_part_of_the_state():
+    bias, again = make_bias("wpv"), make_bias("wpv")
+    for each in (bias, again):
+        each.sampler(batch_size=64)
+        each.set_epoch(1)
+    bias.record(torch.arange(32), torch.full((32,), 0.7))
+    again.load_state_dict(bias.state_dict())
+    for each in (bias, again):
+        each.record(torch.arange(32, 64), torch.full((32,), 0.2))
+    assert torch.equal(bias.scores, again.scores)
+    assert bias.history.values()[1].sum().item() == 364
+
+
+def test_save_and_load_with_weights_only(tmp_path):
+    bias = make_bias("isd", window=5, storage="float16")
+    bias.set_epoch(0)
+    bias.record(torch.arange(300), torch.linspace(0, 1, 300))
+    bias.save(tmp_path / "bias.pt")
+    assert [file.name for file in tmp_path.iterdir()] == ["bias.pt"]
+    torch.load(tmp_path / "bias.pt", weights_only=True)
+    again = make_bias("isd", window=5, storage="float16")
+    again.load(tmp_path / "bias.pt")
+    assert torch.equal(again.scores, bias.scores)
+    assert again.epoch == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"method": "wtc"}, r"method='wpv' there, 'wtc' here"),
+        ({"num_instances": 301}, r"num_instances=300 there, 301 here"),
+        ({"num_classes": 11}, r"num_classes=10 there, 11 here"),
+        ({"window": 4}, r"window=None there, 4 here"),
+        ({"storage": "float16"}, r"storage='float32' there, 'float16' here"),
+    ],
+)
+def test_a_state_with_other_settings_is_refused_and_nothing_is_half_loaded(other, message):
+    settings = {"method": "wpv", "num_instances": 300, "num_classes": 10}
+    there = ab.ActiveBias(**settings)
+    there.set_epoch(4)
+    here = ab.ActiveBias(**{**settings, **other})
+    here.set_epoch(1)
+    here.record([0], [0.9])
+    before = here.scores
+    with pytest.raises(ValueError, match=message):
+        here.load_state_dict(there.state_dict())
+    assert here.epoch == 1
+    assert torch.equal(here.scores, before)
+    assert here.history.values()[1].sum().item() == here.num_instances + 1
+
+
+def test_another_format_a_truncated_file_and_a_foreign_file_are_refused(tmp_path):
+    bias = make_bias("wpv")
+    bias.set_epoch(0)
+    bias.save(tmp_path / "bias.pt")
+    with pytest.raises(ValueError, match="format version 99"):
+        bias.load_state_dict({**bias.state_dict(), "format": 99})
+    whole = (tmp_path / "bias.pt").read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "short.pt").write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"short\.pt is damaged"):
+            bias.load(tmp_path / "short.pt")
+    torch.save({"something": "else"}, tmp_path / "foreign.pt")
+    with pytest.raises(ValueError, match="not a state of ActiveBias"):
+        bias.load(tmp_path / "foreign.pt")
+    with pytest.raises(FileNotFoundError):
+        bias.load(tmp_path / "absent.pt")
+
+
+def test_a_state_with_a_missing_part_is_refused_before_anything_changes():
+    bias = make_bias("wpv")
+    bias.set_epoch(3)
+    bias.record([1], [0.9])
+    state = make_bias("wpv").state_dict()
+    for part in ("history", "scores", "order", "step", "num_skipped"):
+        damaged = {key: value for key, value in state.items() if key != part}
+        with pytest.raises(ValueError, match=part):
+            bias.load_state_dict(damaged)
+        assert bias.epoch == 3
+        assert bias.history.values()[1].sum().item() == 301
+
+
+def test_a_save_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
+    bias = make_bias("wpv")
+    bias.set_epoch(0)
+    bias.save(tmp_path / "bias.pt")
+    before = (tmp_path / "bias.pt").read_bytes()
+
+    def full_disk(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        bias.save(tmp_path / "bias.pt")
+    assert (tmp_path / "bias.pt").read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["bias.pt"]
