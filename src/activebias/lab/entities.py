@@ -1,9 +1,9 @@
 """Named entities from tag sequences, and their micro F1, as conlleval and seqeval's default mode count them.
 
 An entity is a run of tokens of one type. Invalid sequences are read leniently: an I without a B begins an
-entity, a change of type begins another. BILOU is read as BIOES (L as E, U as S). Whether an entity begins at a
-token depends on two neighbouring tags only, so it is a table over pairs of tags, and a whole data set is one
-look-up.
+entity, a change of type begins another. BILOU is read as BIOES (L as E, U as S). Whether an entity begins at
+a token depends on two neighbouring tags only, so it is a table over pairs of tags, and a whole data set is
+one look-up.
 """
 
 from collections.abc import Iterable, Sequence
