@@ -1,0 +1,22 @@
+"""The models of the paper's experiments, each an ordinary `nn.Module` that takes raw inputs.
+
+Every model is built from an explicit `torch.Generator` (the same seed gives the same model, bit for bit, and
+the global random state is not touched), takes what the data readers give (images as uint8, words as integers)
+and declares its L2 regulariser by one method, `regulariser()`, that the training loop adds to the loss.
+"""
+
+from activebias.lab.models.digits import DigitsMLP as DigitsMLP
+from activebias.lab.models.distillation import DistillationTeacher as DistillationTeacher
+from activebias.lab.models.dropout import Dropout as Dropout
+from activebias.lab.models.dropout import counter_noise as counter_noise
+from activebias.lab.models.dropout import seed_dropout as seed_dropout
+from activebias.lab.models.mnist import MnistCNN as MnistCNN
+from activebias.lab.models.mnist import SigmoidNet as SigmoidNet
+from activebias.lab.models.protocol import LabModel as LabModel
+from activebias.lab.models.residual import ResidualNet as ResidualNet
+from activebias.lab.models.residual import augment as augment
+from activebias.lab.models.residual import crop_and_flip as crop_and_flip
+from activebias.lab.models.residual import standardise as standardise
+from activebias.lab.models.softmax_regression import SoftmaxRegression as SoftmaxRegression
+from activebias.lab.models.text import SentenceCNN as SentenceCNN
+from activebias.lab.models.text import TaggingCNN as TaggingCNN
