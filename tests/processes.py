@@ -3,7 +3,8 @@
 import multiprocessing
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["resume_worker", "rank_worker"])
+# The first optimiser of a process imports torch._dynamo, which takes longer than these tests train.
+CONTEXT.set_forkserver_preload(["torch._dynamo", "resume_worker", "rank_worker"])
 
 
 def start(target, *arguments):
