@@ -12,6 +12,7 @@ from activebias._arrays import Array, native
 from activebias._compile import eager
 from activebias.checkpoint import FORMAT, read_checkpoint, refuse_differences, write_checkpoint
 from activebias.distributed import ranks
+from activebias.graphs import Graphed
 from activebias.history import PredictionHistory, sort_visits
 from activebias.losses import cross_entropy
 from activebias.methods import METHODS, Method, get_method
@@ -86,6 +87,11 @@ class ActiveBias:
         first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
         initial = float(self._score(*self.history.entries(first))[0])
         self._scores = Scores(self.method, self.num_instances, initial=initial, device=self.device)
+        self._device_append = Graphed(self._append, self._idle)
+        self._device_look_up = Graphed(
+            self._look_up_without_waiting,
+            lambda shape: (*self._idle(shape), torch.ones(shape, dtype=torch.bool, device=self.device)),
+        )
 
     # ------------------------------------------------------------------ the epoch and its order
 
@@ -110,7 +116,7 @@ class ActiveBias:
         self._count_in(self._step.take())
         self._order.begin(epoch, scans=self.method.order == "scan")
         if self.device.type != "cpu":
-            self.history.make_room(self._expected_visits())
+            self._prepare_device()
 
     def _expected_visits(self) -> int:
         """Return how often an instance may come in an epoch; generously: room is cheap, an entry is not."""
@@ -223,9 +229,7 @@ class ActiveBias:
             index.dim() > 1 or self._step.num_real(index.shape[0]) is not None
         )
         mask = self._step.mask(index, mask)
-        visits = self._usable(index, prob, mask)
-        # Padding may carry any index.
-        weight = self._weight(index if mask is None else torch.where(mask, index, 0))
+        visits, weight = self._look_up(index, prob, mask)
         loss = weight.to(per_instance_loss) * per_instance_loss
         if mask is not None:
             mask = mask.to(loss.device, non_blocking=True)
@@ -262,7 +266,8 @@ class ActiveBias:
         index = checks.index_tensor(index, self.device)
         prob = checks.probability_tensor(prob, self.device)
         checks.same_shape("prob", prob, "index", index)
-        self._take(self._usable(index, prob, self._step.mask(index, mask)), index.shape)
+        visits, _ = self._look_up(index, prob, self._step.mask(index, mask))
+        self._take(visits, index.shape)
 
     def _take(self, visits: tuple[torch.Tensor, torch.Tensor], shape: torch.Size) -> None:
         if self._step.add(*visits, shape):
@@ -274,33 +279,32 @@ class ActiveBias:
                 "The epoch is not known: call `bias.set_epoch(epoch)` at the start of every epoch."
             )
 
-    def _usable(
+    def _look_up(
         self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the visits that count, flat. Checks come before anything changes."""
-        index, prob = index.reshape(-1), prob.reshape(-1)
-        counts = None if mask is None else mask.to(self.device, non_blocking=True).reshape(-1)
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """Return the visits that count, flat, and the weights of all; checks come before any change."""
         if self.device.type != "cpu":
-            return self._usable_without_waiting(index, prob, counts)
-        if counts is not None:
-            index, prob = index[counts], prob[counts]
-        checks.index_range(index, self.num_instances)
-        if not checks.all_probabilities(prob):
-            finite = prob.isfinite()
+            counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
+            index, prob, weight = self._device_look_up(index, prob, counts)
+            return (index, prob), weight if self.emphasises else torch.ones_like(weight)
+        visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
+        checks.index_range(visits[0], self.num_instances)
+        if not checks.all_probabilities(visits[1]):
+            finite = visits[1].isfinite()
             self._num_skipped += (~finite).sum()
-            index, prob = index[finite], prob[finite].clip(0, 1)
-        return index, prob
+            visits = visits[0][finite], visits[1][finite].clip(0, 1)
+        # Padding may carry any index.
+        return visits, self._weight(index if mask is None else torch.where(mask, index, 0))
 
-    def _usable_without_waiting(
-        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _look_up_without_waiting(
+        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Send what does not count to the history's last row: shapes stay, and nothing waits."""
-        usable = prob.isfinite() & checks.is_probability(prob) & (index >= 0)
-        skipped = ~usable if counts is None else counts & ~usable
-        self._num_skipped += skipped.sum()
-        if counts is not None:
-            usable = usable & counts
-        return torch.where(usable, index, self.num_instances), torch.where(usable, prob.clamp(0, 1), 0)
+        usable = counts & checks.is_probability(prob) & (index >= 0)
+        self._num_skipped += (counts ^ usable).sum()
+        rows = torch.where(usable, index, self.num_instances)
+        kept = torch.where(usable, prob.clamp(0, 1), 0)
+        return rows.view(-1), kept.view(-1), self._scores.weight(torch.where(counts, index, 0).clamp(min=0))
 
     def _weight(self, index: torch.Tensor) -> torch.Tensor:
         if not self.emphasises:
@@ -308,13 +312,35 @@ class ActiveBias:
         return self._scores.weight(index)
 
     def _count_in(self, visits: tuple[torch.Tensor, torch.Tensor] | None) -> None:
-        """Append p_t to the histories, then let s, ε, P and v follow."""
         if visits is None or visits[0].numel() == 0:
             return
-        ordered = sort_visits(native(visits[0]), native(visits[1]))
-        self.history.append(ordered)
+        if self.device.type == "cpu":
+            self._append(*visits)
+        else:
+            self._device_append(*visits)
+
+    def _append(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Append p_t to the histories, then let s, ε, P and v follow."""
+        visits = sort_visits(native(index), native(prob))
+        self.history.append(visits)
         if self.method.statistic is not None:
-            self._scores.update(ordered, self._score(*self.history.entries(ordered.index)))
+            self._scores.update(visits, self._score(*self.history.entries(visits.index)))
+        return ()
+
+    def _idle(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+        """Return visits that leave no trace: all of them to the history's last row."""
+        index = torch.full(shape, self.num_instances, device=self.device)
+        return index, torch.zeros(shape, device=self.device)
+
+    def _prepare_device(self) -> None:
+        """Make room for an epoch's visits, and graphs for its steps."""
+        if self.history.make_room(self._expected_visits()):
+            self._device_append.forget()
+        if self.method.name in METHODS:  # a statistic of the user's may do what no graph can hold
+            expected = [] if self._step.sampler is None else [(self._step.sampler.batch_size,)]
+            with self.history.own_capture():
+                self._device_append.prepare(*expected)
+            self._device_look_up.prepare(*expected)
 
     def _score(self, entries: Array, count: Array) -> Array:
         """Apply the method's statistic to histories, as `PredictionHistory.entries` gives them."""

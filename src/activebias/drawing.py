@@ -28,16 +28,15 @@ class BlockSums:
     def __init__(self, scores: torch.Tensor) -> None:
         """Build the tree over `scores` (float32, whole blocks), which stays shared with the caller."""
         self._levels = [scores]
+        while (num_sums := self._levels[-1].numel() // BLOCK) > 1:
+            sums = torch.zeros(padded_length(num_sums - 1), dtype=torch.float64, device=scores.device)
+            self._levels.append(sums)
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Sum everything anew, after the scores were replaced."""
-        del self._levels[1:]
-        while (below := self._levels[-1]).numel() > BLOCK:
-            num_blocks = below.numel() // BLOCK
-            above = torch.zeros(padded_length(num_blocks - 1), dtype=torch.float64, device=below.device)
-            above[:num_blocks] = below.view(-1, BLOCK).sum(-1, dtype=torch.float64)
-            self._levels.append(above)
+        """Sum everything anew, in place."""
+        for below, above in zip(self._levels, self._levels[1:], strict=False):
+            above[: below.numel() // BLOCK] = below.view(-1, BLOCK).sum(-1, dtype=torch.float64)
 
     @property
     def num_bytes(self) -> int:

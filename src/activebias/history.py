@@ -1,5 +1,7 @@
 """The past true-class probabilities of every instance, in a ring (window) or in full."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -200,16 +202,27 @@ class PredictionHistory:
         values = torch.as_tensor(decode(self._values[index[..., None], slot], self.storage))
         return torch.where(valid, values, 0.0), valid
 
-    def make_room(self, num_entries: int) -> None:
+    def make_room(self, num_entries: int) -> bool:
         """Make sure that every instance has room for `num_entries` more; waits for the device.
+
+        Returns whether the storage has moved.
 
         A CUDA graph that holds `append` holds the storage's address too: make room before the capture.
         """
         if self.window is not None or self._captured:
-            return
+            return False
         most = int(self._count[:-1].max())
-        if most + num_entries > self.capacity:
-            self._grow(most + num_entries)
+        if most + num_entries <= self.capacity:
+            return False
+        self._grow(most + num_entries)
+        return True
+
+    @contextmanager
+    def own_capture(self) -> Iterator[None]:
+        """Capture `append` in a graph that will be dropped when the storage moves."""
+        captured = self._captured
+        yield
+        self._captured = captured
 
     def _grow(self, needed: int) -> None:
         capacity = max(needed, int(self.capacity * GROWTH))

@@ -1,0 +1,78 @@
+"""A step's bookkeeping as CUDA graphs: some ninety small kernels, launched by one call.
+
+An eager training step on a GPU is often bound by the host that launches its kernels, and ninety more would
+show. Nothing here computes anything: the functions are those that a CPU runs, recorded and replayed.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+Tensors = tuple[torch.Tensor, ...]
+Shape = tuple[int, ...]
+
+# Graphs are made between epochs, for the shapes that came often. Sentences come in too many.
+MOST_GRAPHS, OFTEN = 2, 16
+
+
+class _Recorded(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensors
+    outputs: Tensors
+
+
+class Graphed:
+    """Calls `function`, from a graph where there is one for the inputs' shape.
+
+    All inputs have one shape. `idle(shape)` makes inputs that leave no trace in the state: recording a
+    graph has to run what it records.
+    """
+
+    def __init__(self, function: Callable[..., Tensors], idle: Callable[[Shape], Tensors]) -> None:
+        """Begin without graphs."""
+        self._function = function
+        self._idle = idle
+        self._graphs: dict[Shape, _Recorded] = {}
+        self._seen: Counter[Shape] = Counter()
+
+    def __call__(self, *inputs: torch.Tensor) -> Tensors:
+        """Return what the function returns."""
+        shape = tuple(inputs[0].shape)
+        recorded = self._graphs.get(shape)
+        # Inside a graph of the user's the kernels themselves are wanted.
+        if recorded is None or torch.cuda.is_current_stream_capturing():
+            self._seen[shape] += 1
+            return self._function(*inputs)
+        for static, new in zip(recorded.inputs, inputs, strict=True):
+            static.copy_(new, non_blocking=True)
+        recorded.graph.replay()
+        return tuple(output.clone() for output in recorded.outputs)
+
+    def forget(self) -> None:
+        """Drop all graphs, because the storage they speak of has moved."""
+        self._seen.update(dict.fromkeys(self._graphs, OFTEN))
+        self._graphs.clear()
+
+    def prepare(self, *expected: Shape) -> None:
+        """Record graphs for the expected shapes and for those that came often; waits for the device."""
+        often = [shape for shape, number in self._seen.most_common(MOST_GRAPHS) if number >= OFTEN]
+        for shape in [*expected, *often]:
+            if shape not in self._graphs and len(self._graphs) < MOST_GRAPHS:
+                self._graphs[shape] = self._record(shape)
+        self._seen.clear()
+
+    def _record(self, shape: Shape) -> _Recorded:
+        inputs = self._idle(shape)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self._function(*inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads (a DataLoader that pins memory) may go on calling CUDA meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            outputs = self._function(*inputs)
+        return _Recorded(graph, inputs, outputs)
