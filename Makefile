@@ -34,7 +34,7 @@ benchmark: $(STAMP)  ## overhead, sampler and memory, side by side
 	$(BIN)/python benchmarks/overhead.py
 
 test-gpu:  ## the tests that need CUDA, with the Python at hand
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/gpu -p no:cacheprovider
+	PYTHONPATH=src $(PYTHON) -m pytest -c /dev/null --rootdir=. -p no:cacheprovider tests/gpu
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

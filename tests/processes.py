@@ -1,4 +1,4 @@
-"""Real processes for tests, forked from a server that has imported torch already: a start takes no seconds."""
+"""Real processes for tests, forked from a server that has imported torch already."""
 
 import multiprocessing
 

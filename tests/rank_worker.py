@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
-from training import digits, make_bias, make_model
 
 import activebias as ab
+from training import digits, make_bias, make_model
 
 GLOBAL_BATCH = 32
 
@@ -18,7 +18,9 @@ GLOBAL_BATCH = 32
 def run(target, folder, rank, num_ranks, *arguments):
     """Set up gloo, call `target`, write its result, and leave without gloo's unreliable tear-down."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=num_ranks)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=num_ranks
+    )
     result = target(rank, num_ranks, *arguments)
     with open(folder / f"{rank}.json", "w") as file:
         json.dump(result, file)
@@ -92,9 +94,7 @@ def tag(rank, num_ranks):
     model = DistributedDataParallel(make_model(num_inputs=6))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     sampler = bias.sampler(batch_size=8 // num_ranks, num_sequences=21)
-    loader = DataLoader(
-        ab.with_index(TensorDataset(words, tags)), batch_size=8 // num_ranks, sampler=sampler
-    )
+    loader = DataLoader(ab.with_index(TensorDataset(words, tags)), batch_size=8 // num_ranks, sampler=sampler)
     drawn = []
     for epoch in range(3):
         bias.set_epoch(epoch)

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import torch
-from training import digits, flat_weights, make_bias, make_loader, make_model, step
 
 from activebias.checkpoint import write_checkpoint
+from training import digits, flat_weights, make_bias, make_loader, make_model, step
 
 
 def train(folder, method, num_workers, seconds_per_step):
@@ -16,16 +16,16 @@ def train(folder, method, num_workers, seconds_per_step):
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     bias = make_bias(method, num_instances=150)
-    order, epoch = [], 0
+    order, first_epoch = [], 0
     if (folder / "checkpoint.pt").exists():
         state = torch.load(folder / "checkpoint.pt", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         bias.load_state_dict(state["bias"])
-        order, epoch = state["order"], bias.epoch
+        order, first_epoch = state["order"], bias.epoch
     inputs, targets = digits(150)
     loader = make_loader(bias, inputs=inputs, targets=targets, num_workers=num_workers)
-    for epoch in range(epoch, 3):
+    for epoch in range(first_epoch, 3):
         bias.set_epoch(epoch)
         for index, (batch, labels) in loader:
             step(model, optimizer, bias, batch, labels, index)

@@ -1,13 +1,14 @@
-"""Ranks that train together: one draw, disjoint shards, the same histories everywhere. Real processes, gloo."""
+"""Ranks that train together: one draw, disjoint shards, the same histories everywhere."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
-from processes import finish, start
-from rank_worker import GLOBAL_BATCH, run, tag, train, weigh_by_hand
 
 import activebias as ab
+from processes import finish, start
+from rank_worker import GLOBAL_BATCH, run, tag, train, weigh_by_hand
 
 
 def run_ranks(folder, num_ranks, target, *arguments):
@@ -20,7 +21,7 @@ def run_ranks(folder, num_ranks, target, *arguments):
 
 def global_order(results):
     """Put the ranks' parts of every global batch together."""
-    return [sum(parts, []) for parts in zip(*(result["drawn"] for result in results), strict=True)]
+    return [list(chain(*parts)) for parts in zip(*(result["drawn"] for result in results), strict=True)]
 
 
 def assert_same_everywhere(results):
@@ -54,7 +55,7 @@ def test_one_two_and_four_ranks_draw_the_same_order_and_record_the_same_historie
 def test_shards_are_disjoint_and_cover_the_data_set(tmp_path):
     results = run_ranks(tmp_path, 4, train, "scan", 128)
     first_epoch = global_order(results)[: 128 // GLOBAL_BATCH]
-    assert sorted(sum(first_epoch, [])) == list(range(128))
+    assert sorted(chain(*first_epoch)) == list(range(128))
 
 
 @pytest.mark.parametrize("num_instances", [33, 35, 63])

@@ -7,11 +7,11 @@ import time
 
 import pytest
 import torch
+
+import activebias as ab
 from processes import finish, start
 from resume_worker import train
 from training import make_bias, make_loader
-
-import activebias as ab
 
 
 def kill_at_a_random_step(process, folder, chooser):

@@ -5,10 +5,10 @@ import pytest
 import torch
 from scipy import stats
 from torch.utils.data import DataLoader, TensorDataset
-from training import digits, make_bias, make_loader
 
 import activebias as ab
 from activebias.drawing import BLOCK, BlockSums, draw, draw_many, padded_length
+from training import digits, make_bias, make_loader
 
 DRAWING = ["sd", "isd", "se", "spv", "stc"]
 SCANNING = ["scan", "wd", "we", "wpv", "wtc"]

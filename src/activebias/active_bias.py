@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from activebias import checks
 from activebias._arrays import Array, native
+from activebias._compile import eager
 from activebias.checkpoint import FORMAT, read_checkpoint, refuse_differences, write_checkpoint
 from activebias.distributed import ranks
 from activebias.history import PredictionHistory, sort_visits
@@ -196,6 +197,7 @@ class ActiveBias:
             per_instance.loss, per_instance.prob, index, mask=per_instance.mask, reduction=reduction
         )
 
+    @eager
     def weigh(
         self,
         per_instance_loss: torch.Tensor,
@@ -233,6 +235,7 @@ class ActiveBias:
         self._take(visits, index.shape)
         return loss.sum() if reduction == "sum" else loss
 
+    @eager
     def weight(self, index: Any) -> torch.Tensor:
         """Return the weights v of the given instances as they stand, for a loss of your own.
 
@@ -248,6 +251,7 @@ class ActiveBias:
             weight[num_real:] = 0
         return weight
 
+    @eager
     def record(self, index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
         """Remember p(y|x) of the given instances, from the forward pass that training did anyway.
 
@@ -281,7 +285,7 @@ class ActiveBias:
         if counts is not None:
             index, prob = index[counts], prob[counts]
         checks.index_range(index, self.num_instances)
-        if not checks.probability_range(prob):
+        if not checks.all_probabilities(prob):
             finite = prob.isfinite()
             self._num_skipped += (~finite).sum()
             index, prob = index[finite], prob[finite].clip(0, 1)
@@ -305,7 +309,7 @@ class ActiveBias:
 
     def _count_in(self, visits: tuple[torch.Tensor, torch.Tensor] | None) -> None:
         """Append p_t to the histories, then let s, ε, P and v follow."""
-        if visits is None:
+        if visits is None or visits[0].numel() == 0:
             return
         ordered = sort_visits(native(visits[0]), native(visits[1]))
         self.history.append(ordered)

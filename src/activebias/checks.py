@@ -84,19 +84,18 @@ def own_scores(name: str, scores: Any, count: Any) -> None:
         raise ValueError(f"The statistic of method {name!r} must return finite scores of at least 0.")
 
 
-def probability_range(prob: torch.Tensor) -> bool:
-    """Refuse finite values outside [0, 1]; return whether all values are finite. CPU only."""
+def all_probabilities(prob: torch.Tensor) -> bool:
+    """Return whether all values are in [0, 1]; refuse finite ones that are not. CPU only.
+
+    What remains where it says no is not finite, or a rounding error outside.
+    """
     array = prob.numpy()
-    if array.size == 0:
+    if array.size == 0 or (array.min() >= 0 and array.max() <= 1):  # NaN wins in both
         return True
-    low, high = array.min(), array.max()  # NaN wins in both
-    if low >= 0 and high <= 1:
-        return True
-    outside = (array < -PROBABILITY_TOLERANCE) | (array > 1 + PROBABILITY_TOLERANCE)
-    finite = torch.isfinite(prob).numpy()
-    if (outside & finite).any():
+    wrong = prob[prob.isfinite() & ~is_probability(prob)]
+    if wrong.numel():
         raise ValueError(
-            "Expected `prob` to hold probabilities p(y|x) in [0, 1], but got "
-            f"{array[outside & finite].flat[0]:g}. Logits need a softmax first."
+            f"Expected `prob` to hold probabilities p(y|x) in [0, 1], but got {wrong[0]:g}. "
+            "Logits need a softmax first."
         )
-    return bool(finite.all())
+    return False

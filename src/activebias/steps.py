@@ -96,7 +96,8 @@ class Step:
         index, prob = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (indices, probs))
         if self.num_ranks > 1:
             index, prob = self._from_all_ranks(index, prob)
-        self._order.advance(self._num_items * self.num_ranks)
+        if self.sampler is not None:
+            self._order.advance(self._num_items * self.num_ranks)
         self._visits, self._num_items = [], 0
         return index, prob
 

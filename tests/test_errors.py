@@ -1,0 +1,177 @@
+"""Bad input gets a clear error and loses nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+import activebias as ab
+
+
+@pytest.fixture
+def bias():
+    bias = ab.ActiveBias("wpv", num_instances=10, num_classes=4)
+    bias.set_epoch(0)
+    bias.record([1, 2], [0.5, 0.9])
+    return bias
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_lost(bias):
+    before = bias.scores, bias.history.values()
+    yield
+    assert torch.equal(bias.scores, before[0])
+    assert torch.equal(bias.history.values()[0], before[1][0])
+    assert torch.equal(bias.history.values()[1], before[1][1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"method": "wvp"}, ValueError, "one of uni, scan.*got 'wvp'.*Did you mean 'wpv'"),
+        ({"method": 3}, TypeError, "name or a Method.*got int"),
+        ({"num_instances": 0}, ValueError, "`num_instances` to be at least 1, but got 0"),
+        ({"num_instances": -5}, ValueError, "`num_instances` to be at least 1, but got -5"),
+        ({"num_instances": 10.0}, TypeError, "`num_instances` to be an integer, but got 10.0"),
+        ({"num_classes": 1}, ValueError, "`num_classes` to be at least 2"),
+        ({"burn_in": -1}, ValueError, "`burn_in` to be at least 0, but got -1"),
+        ({"window": 0}, ValueError, "`window` to be None or an integer of at least 1"),
+        ({"window": 2.5}, ValueError, "`window` to be None or an integer of at least 1"),
+        ({"storage": "int8"}, ValueError, "`storage` to be one of.*got 'int8'"),
+        ({"seed": -1}, ValueError, "`seed` to be at least 0"),
+        ({"history_file": "x"}, ValueError, "needs a fixed `window`"),
+    ],
+)
+def test_arguments_of_the_constructor(arguments, error, message):
+    settings = {"method": "wpv", "num_instances": 10, "num_classes": 4, **arguments}
+    with pytest.raises(error, match=message):
+        ab.ActiveBias(settings.pop("method"), **settings)
+
+
+def test_everything_after_the_method_is_keyword_only():
+    with pytest.raises(TypeError):
+        ab.ActiveBias("wpv", 10, 4)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        ([10], ValueError, "from 0 to 9.*but got 10"),
+        ([-1], ValueError, "from 0 to 9.*but got -1"),
+        ([1.0], TypeError, "`index` to hold integers.*float"),
+        (np.array([1.0]), TypeError, "`index` to hold integers.*float64"),
+        (torch.tensor([1], dtype=torch.bfloat16), TypeError, "bfloat16 turns 49999 into 49920"),
+        ([True], TypeError, "`index` to hold integers"),
+        (3, ValueError, "use \\[i\\]"),
+    ],
+)
+def test_indices(bias, index, error, message):
+    with pytest.raises(error, match=message):
+        bias.record(index, [0.5])
+    with pytest.raises(error, match=message):
+        bias.weight(index)
+    with pytest.raises(error, match=message):
+        bias.weigh(torch.ones(1), torch.full((1,), 0.5), index)
+
+
+@pytest.mark.parametrize("prob", [[1.2], [-0.2], [7.0]])
+def test_probabilities_outside_the_unit_interval(bias, prob):
+    with pytest.raises(ValueError, match=r"in \[0, 1\].*softmax"):
+        bias.record([0], prob)
+
+
+def test_a_rounding_error_above_one_is_no_error():
+    bias = ab.ActiveBias("wpv", num_instances=10, num_classes=4)
+    bias.set_epoch(0)
+    bias.record([0, 1], [1.0 + 1e-7, -1e-8])
+    assert bias.history.values([0, 1])[0][:, 1].tolist() == [1.0, 0.0]
+
+
+def test_probabilities_that_are_not_finite_are_skipped_and_counted():
+    bias = ab.ActiveBias("wpv", num_instances=10, num_classes=4)
+    bias.set_epoch(0)
+    bias.record([0, 1, 2, 3], [float("nan"), float("inf"), 0.5, float("-inf")])
+    assert bias.num_skipped == 3
+    assert bias.history.values()[1].sum(1).tolist() == [1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
+    loss = bias.loss(torch.full((2, 4), float("nan")), torch.tensor([0, 1]), [4, 5])
+    assert loss.isnan()
+    assert bias.num_skipped == 5
+    assert bias.scores.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("logits", "targets", "index", "error", "message"),
+    [
+        (torch.ones(2, 4), torch.tensor([0, 4]), [0, 1], ValueError, "labels from 0 to 3.*but got 4"),
+        (torch.ones(2, 4), torch.tensor([0, -1]), [0, 1], ValueError, "labels from 0 to 3.*but got -1"),
+        (torch.ones(2, 5), torch.tensor([0, 1]), [0, 1], ValueError, r"shape \(2, 4\).*but got \(2, 5\)"),
+        (torch.ones(2, 4), torch.tensor([0, 1, 2]), [0, 1], ValueError, r"shape \(3, 4\).*got \(2, 4\)"),
+        (torch.ones(2, 4), torch.tensor([0, 1]), [0], ValueError, r"same shape.*\(2,\) and \(1,\)"),
+        (torch.ones(2), torch.tensor([0, 1]), [0, 1], ValueError, "binary logits, but there are 4"),
+        (torch.ones(2, 4), torch.tensor([0.0, 1.0]), [0, 1], TypeError, "integer class labels"),
+        (torch.ones(2, 4).long(), torch.tensor([0, 1]), [0, 1], TypeError, "floating-point tensor"),
+        (np.ones((2, 4)), torch.tensor([0, 1]), [0, 1], TypeError, "floating-point tensor"),
+    ],
+)
+def test_logits_and_targets(bias, logits, targets, index, error, message):
+    with pytest.raises(error, match=message):
+        bias.loss(logits, targets, index)
+
+
+def test_binary_targets_other_than_zero_and_one():
+    bias = ab.ActiveBias("wpv", num_instances=10, num_classes=2)
+    bias.set_epoch(0)
+    with pytest.raises(ValueError, match="labels from 0 to 1"):
+        bias.loss(torch.ones(2), torch.tensor([0.5, 1.0]), [0, 1])
+
+
+def test_shapes_of_record_and_weigh(bias):
+    with pytest.raises(ValueError, match=r"`prob` and `index`.*\(1,\) and \(2,\)"):
+        bias.record([0, 1], [0.5])
+    with pytest.raises(ValueError, match=r"`per_instance_loss` and `index`"):
+        bias.weigh(torch.ones(3), torch.ones(2), [0, 1])
+
+
+def test_label_smoothing_outside_its_range(bias):
+    with pytest.raises(ValueError, match=r"`label_smoothing` to be in \[0, 1\)"):
+        bias.loss(torch.ones(2, 4), torch.tensor([0, 1]), [0, 1], label_smoothing=1.5)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None])
+def test_epochs(bias, epoch):
+    with pytest.raises((ValueError, TypeError), match="`epoch`"):
+        bias.set_epoch(epoch)
+
+
+def test_a_method_that_draws_single_words_is_refused():
+    bias = ab.ActiveBias("spv", num_instances=10, num_classes=4)
+    with pytest.raises(ValueError, match="words of a sentence train together"):
+        bias.sampler(batch_size=2, num_sequences=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"order": "sorted"}, "`order` to be one of"),
+        ({"weights": "inverse"}, "`weights` to be one of"),
+        ({"weights": "emphasis"}, "needs a `statistic`"),
+        ({"name": ""}, "`name` to be a non-empty string"),
+        ({"weights": "importance"}, "corrects the order 'emphasis'"),
+    ],
+)
+def test_own_methods_that_mean_nothing(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ab.Method(**{"name": "own", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("statistic", "message"),
+    [
+        (lambda e: e.mean - 0.5, "finite scores of at least 0"),
+        (lambda e: e.mean / 0 if hasattr(e.mean, "x") else e.mean * float("nan"), "finite scores"),
+        (lambda e: 0.5, "one score per instance"),
+    ],
+)
+def test_own_statistics_that_return_nonsense(statistic, message):
+    method = ab.Method("own", statistic=statistic, weights="emphasis")
+    with pytest.raises(ValueError, match=message):
+        ab.ActiveBias(method, num_instances=10, num_classes=4)

@@ -1,0 +1,139 @@
+"""The index reaches the batch, whatever the samples look like, and survives workers."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import activebias as ab
+
+
+@dataclasses.dataclass
+class Sample:
+    image: torch.Tensor
+    label: int
+
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self, make):
+        self.make = make
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return self.make(index)
+
+
+def as_tuple(i):
+    return torch.full((2,), float(i)), i % 3
+
+
+def as_dict(i):
+    return {"pixels": torch.full((2,), float(i)), "label": i % 3}
+
+
+def as_tensor(i):
+    return torch.full((2,), float(i))
+
+
+def as_dataclass(i):
+    return Sample(torch.full((2,), float(i)), i % 3)
+
+
+def sum_of_images(samples):
+    return sum(sample.image.sum() for sample in samples)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_tuples(num_workers):
+    loader = DataLoader(ab.with_index(Samples(as_tuple)), batch_size=4, num_workers=num_workers)
+    for index, (image, label) in loader:
+        assert index.dtype == torch.int64
+        assert torch.equal(image[:, 0], index.float())
+        assert torch.equal(label, index % 3)
+
+
+def test_dicts_get_a_column():
+    for batch in DataLoader(ab.with_index(Samples(as_dict)), batch_size=4):
+        assert batch["index"].dtype == torch.int64
+        assert torch.equal(batch["pixels"][:, 0], batch["index"].float())
+
+
+def test_single_tensors():
+    for index, batch in DataLoader(ab.with_index(Samples(as_tensor)), batch_size=4):
+        assert torch.equal(batch[:, 0], index.float())
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_dataclasses(num_workers):
+    collate = ab.collate_with_index()
+    loader = DataLoader(
+        ab.with_index(Samples(as_dataclass)), batch_size=4, collate_fn=collate, num_workers=num_workers
+    )
+    for index, batch in loader:
+        assert isinstance(batch, Sample)
+        assert torch.equal(batch.image[:, 0], index.float())
+        assert torch.equal(batch.label, index % 3)
+
+
+def test_a_collation_of_ones_own():
+    collate = ab.collate_with_index(sum_of_images)
+    loader = DataLoader(ab.with_index(Samples(as_dataclass)), batch_size=4, collate_fn=collate)
+    for index, total in loader:
+        assert total == 2 * index.sum()
+    loader = DataLoader(
+        ab.with_index(Samples(as_dict)),
+        batch_size=4,
+        collate_fn=ab.collate_with_index(lambda s: {"n": len(s)}),
+    )
+    assert next(iter(loader)).keys() == {"n", "index"}
+
+
+def test_a_data_set_that_fetches_many_at_once_is_asked_once():
+    class Batched(TensorDataset):
+        calls = 0
+
+        def __getitems__(self, indices):
+            Batched.calls += 1
+            return [self[i] for i in indices]
+
+    loader = DataLoader(ab.with_index(Batched(torch.arange(20.0))), batch_size=5)
+    for index, (value,) in loader:
+        assert torch.equal(value, index.float())
+    assert Batched.calls == 4
+
+
+def test_repeated_instances_in_a_batch():
+    loader = DataLoader(ab.with_index(Samples(as_tuple)), batch_size=4, sampler=[3, 3, 5, 3])
+    index, (image, _) = next(iter(loader))
+    assert index.tolist() == [3, 3, 5, 3]
+    assert image[:, 0].tolist() == [3, 3, 5, 3]
+
+
+def test_what_cannot_be_indexed_is_refused():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    with pytest.raises(TypeError, match=r"map-style data set.*Stream"):
+        ab.with_index(Stream())
+    with pytest.raises(ValueError, match="already have a column 'index'"):
+        ab.with_index([{"index": 3}])[0]
+    for index in (-1, 20):
+        with pytest.raises(IndexError, match="the data set has 20"):
+            ab.with_index(Samples(as_tuple))[index]
+
+
+def test_words_of_ragged_sentences_have_indices_of_their_own():
+    tokens = ab.TokenIndex([4, 1, 0, 7, 2])
+    assert (tokens.num_instances, tokens.num_sequences) == (14, 5)
+    everything = tokens(torch.arange(5))
+    assert everything.shape == (5, 7)
+    assert everything[everything >= 0].tolist() == list(range(14))
+    assert tokens([1, 4], width=3).tolist() == [[4, -1, -1], [12, 13, -1]]
+    with pytest.raises(ValueError, match="`lengths`"):
+        ab.TokenIndex([])
+    with pytest.raises(ValueError, match="`lengths`"):
+        ab.TokenIndex([3, -1])

@@ -1,0 +1,157 @@
+"""The loss and its halves: right values, right gradients, right probabilities."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+import activebias as ab
+from training import digits, make_model
+
+
+def emphasising_bias(method="wpv", num_instances=40, num_classes=10, **options):
+    """A bias past its burn-in whose weights differ."""
+    bias = ab.ActiveBias(method, num_instances=num_instances, num_classes=num_classes, **options)
+    bias.set_epoch(0)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(4):
+        bias.record(torch.arange(num_instances), torch.rand(num_instances, generator=generator))
+    assert bias.weights().std() > 0.02 or bias.method.weights == "equal"
+    return bias
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_class_logits(label_smoothing):
+    bias = emphasising_bias()
+    logits = torch.randn(8, 10, generator=torch.Generator().manual_seed(0))
+    targets, index = torch.arange(8), torch.arange(8) * 3
+    each = cross_entropy(logits, targets, reduction="none", label_smoothing=label_smoothing)
+    expected = (bias.weight(index) * each).mean()
+    loss = bias.loss(logits, targets, index, label_smoothing=label_smoothing)
+    torch.testing.assert_close(loss, expected)
+    recorded = bias.history.values(index)[0][:, -1]
+    torch.testing.assert_close(recorded, logits.softmax(-1)[torch.arange(8), targets])
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+def test_token_logits_with_ignored_tokens(label_smoothing):
+    bias = emphasising_bias("wtc")
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 10, generator=generator)
+    targets = torch.randint(10, (3, 5), generator=generator)
+    targets[0, 3:] = targets[2, 1:] = -100
+    index = torch.arange(15).view(3, 5)
+    index[targets == -100] = -1  # padding carries no index
+    counted = targets != -100
+    each = cross_entropy(logits[counted], targets[counted], reduction="none", label_smoothing=label_smoothing)
+    expected = (bias.weight(index[counted]) * each).mean()
+    loss = bias.loss(logits, targets, index, label_smoothing=label_smoothing)
+    torch.testing.assert_close(loss, expected)
+    assert bias.history.values()[1].sum(1).tolist() == [6 if i in index[counted] else 5 for i in range(40)]
+
+
+def test_a_batch_in_which_every_token_is_ignored_has_loss_zero():
+    bias = emphasising_bias()
+    logits = torch.randn(2, 3, 10, requires_grad=True)
+    loss = bias.loss(logits, torch.full((2, 3), -100), torch.zeros(2, 3, dtype=torch.int64))
+    loss.backward()
+    assert loss.item() == 0
+    assert logits.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_binary_logits(label_smoothing, dtype):
+    bias = emphasising_bias(num_classes=2)
+    logits = torch.randn(8, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1], dtype=dtype)
+    index = torch.arange(8)
+    smooth = targets.float() * (1 - label_smoothing) + label_smoothing / 2
+    each = binary_cross_entropy_with_logits(logits, smooth, reduction="none")
+    expected = (bias.weight(index) * each).mean()
+    torch.testing.assert_close(bias.loss(logits, targets, index, label_smoothing=label_smoothing), expected)
+    recorded = bias.history.values(index)[0][:, -1]
+    torch.testing.assert_close(recorded, torch.where(targets > 0, logits.sigmoid(), 1 - logits.sigmoid()))
+
+
+def test_reductions():
+    logits, targets, index = torch.randn(8, 10), torch.arange(8), torch.arange(8)
+    results = {
+        reduction: emphasising_bias().loss(logits, targets, index, reduction=reduction)
+        for reduction in ("none", "sum", "mean")
+    }
+    torch.testing.assert_close(results["none"].sum(), results["sum"])
+    torch.testing.assert_close(results["none"].mean(), results["mean"])
+    with pytest.raises(ValueError, match="'mean', 'sum' or 'none'"):
+        emphasising_bias().loss(logits, targets, index, reduction="median")
+
+
+def test_weigh_equals_its_two_halves():
+    whole, halves = emphasising_bias(), emphasising_bias()
+    losses, prob, index = torch.rand(8), torch.rand(8), torch.arange(8)
+    expected = (halves.weight(index) * losses).mean()
+    halves.record(index, prob)
+    torch.testing.assert_close(whole.weigh(losses, prob, index), expected)
+    assert torch.equal(whole.scores, halves.scores)
+
+
+def test_half_precision_logits_give_float32_probabilities():
+    bias = emphasising_bias()
+    logits = torch.randn(8, 10).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = bias.loss(logits, torch.arange(8), torch.arange(8))
+    assert loss.dtype == torch.float32
+    recorded = bias.history.values(torch.arange(8))[0][:, -1]
+    torch.testing.assert_close(recorded, logits.float().softmax(-1).diagonal())
+
+
+@pytest.mark.parametrize("method", list(ab.METHODS))
+@pytest.mark.parametrize("micro_batch", [8, 16])
+def test_accumulated_gradients_equal_those_of_the_full_batch(method, micro_batch):
+    inputs, targets = digits(40)
+    index = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:32]
+    gradients, scores = [], []
+    for size in (32, micro_batch):
+        bias, model = emphasising_bias(method), make_model()
+        bias.sampler(batch_size=32)
+        for part in index.split(size):
+            loss = bias.loss(model(inputs[part]), targets[part], part)
+            (loss * len(part) / 32).backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+        scores.append(bias.scores)
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-7, rtol=1e-5)
+    torch.testing.assert_close(scores[1], scores[0])
+
+
+def test_lists_arrays_and_tensors_are_the_same():
+    kinds = {"list": list, "array": np.array, "tensor": torch.tensor, "int32": lambda x: np.array(x, "int32")}
+    results = []
+    for kind in kinds.values():
+        bias = ab.ActiveBias("wpv", num_instances=5, num_classes=2)
+        bias.set_epoch(0)
+        bias.record(kind([0, 3]), [0.75, 0.25])
+        results.append(torch.as_tensor(bias.weight(kind([0, 3, 1]))))
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_an_own_method_with_an_own_statistic():
+    method = ab.Method("peak", statistic=lambda e: (e.mean - 0.3) ** 2, order="emphasis", weights="equal")
+    bias = ab.ActiveBias(method, num_instances=4, num_classes=2)
+    bias.set_epoch(0)
+    bias.record([0, 1], [0.1, 0.9])
+    expected = torch.tensor([0.0, 0.16, 0.04, 0.04])  # means 0.3, 0.7, 0.5, 0.5
+    torch.testing.assert_close(bias.scores, expected)
+    torch.testing.assert_close(bias.probabilities(), (0.5 / 4 + 0.5 * expected / expected.sum()).double())
+
+
+def test_the_whole_step_may_be_compiled():
+    torch.compiler.reset()
+    compiled, plain = emphasising_bias(), emphasising_bias()
+    step = torch.compile(
+        lambda logits, targets, index: compiled.loss(logits * 1.0, targets, index), backend="eager"
+    )
+    for seed in range(3):
+        logits = torch.randn(8, 10, generator=torch.Generator().manual_seed(seed))
+        targets, index = torch.arange(8), torch.arange(8) + seed
+        torch.testing.assert_close(step(logits, targets, index), plain.loss(logits, targets, index))
+    assert torch.equal(compiled.scores, plain.scores)
