@@ -1,5 +1,6 @@
 """The fenced code blocks of the documentation, and a process that runs one of them as a rank."""
 
+import importlib.util
 import os
 import re
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ class Block:
     @property
     def not_run(self) -> str | None:
         """The reason why the block is not run, or None."""
-        return self._after("not run:")
+        packages = (self._after("needs") or "").split()
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        return f"needs {' '.join(missing)}" if missing else self._after("not run:")
 
     @property
     def num_ranks(self) -> int:

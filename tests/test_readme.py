@@ -2,6 +2,8 @@
 
 import re
 import socket
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,12 +81,22 @@ def test_a_wrong_block_fails(text, error, tmp_path, monkeypatch, capsys):
         run(page, monkeypatch, tmp_path, capsys)
 
 
-def test_a_block_that_is_not_run_says_why(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("comment", "reason"),
+    [
+        ("not run: wants a GPU", "wants a GPU"),
+        ("needs torch no_such_package", "needs no_such_package"),
+        ("needs torch", None),
+        ("any other comment", None),
+    ],
+)
+def test_a_block_that_is_not_run_says_why(comment, reason, tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
-    page.write_text("<!-- not run: needs a GPU -->\n```python\nraise KeyError\n```\n")
+    page.write_text(f"<!-- {comment} -->\n```python\nraise KeyError\n```\n")
     (block,) = blocks.python_blocks(page.read_text())
-    assert block.not_run == "needs a GPU"
-    run(page, monkeypatch, tmp_path, capsys)
+    assert block.not_run == reason
+    with pytest.raises(KeyError) if reason is None else nullcontext():
+        run(page, monkeypatch, tmp_path, capsys)
 
 
 def test_readme_shows_the_two_commands():
@@ -138,6 +150,15 @@ def test_the_numbers_of_a_card_are_the_papers(method):
                 assert cell == f"{value:.2f} ± {error:.2f}", (row, column)
     expected = {row for row in paper_rows() if paper_value(row, method, "best_test_error")}
     assert seen == expected
+
+
+def test_the_design_names_every_module_of_the_core():
+    modules = {module.name for module in Path(ab.__file__).parent.glob("*.py")} - {
+        "__init__.py",
+        "__main__.py",
+    }
+    named = set(re.findall(r"^\| `(\w+\.py)` \|", (blocks.ROOT / "docs/design.md").read_text(), re.MULTILINE))
+    assert named >= modules, f"not in docs/design.md: {sorted(modules - named)}"
 
 
 @pytest.mark.parametrize(
