@@ -27,6 +27,9 @@ lint: $(STAMP)  ## ruff: style and format
 types: $(STAMP)  ## mypy --strict on src
 	$(BIN)/mypy
 
+docs: $(STAMP)  ## build the documentation into out/site; a broken link is an error
+	$(BIN)/mkdocs build --strict
+
 benchmark: $(STAMP)  ## overhead, sampler and memory, side by side
 	$(BIN)/python benchmarks/overhead.py
 

@@ -1,0 +1,180 @@
+"""Every Python block of the documentation runs, and what the pages promise is there."""
+
+import re
+import socket
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+
+import activebias as ab
+import blocks
+import processes
+from activebias.lab.paper import paper_rows, paper_value
+
+README = blocks.ROOT / "README.md"
+CARDS = blocks.ROOT / "docs" / "methods"
+
+# Pages that are linked before they are written.
+PENDING = {"docs/frameworks.md", "docs/reproduction.md"}
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def name(page):
+    return str(page.relative_to(blocks.ROOT))
+
+
+@pytest.mark.parametrize("page", blocks.pages(), ids=name)
+def test_blocks_run(page, one_thread, tmp_path, monkeypatch, capsys):
+    run(page, monkeypatch, tmp_path, capsys)
+
+
+def run(page, monkeypatch, tmp_path, capsys):
+    """Run the blocks of a page in order, in one namespace and an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for block in blocks.python_blocks(page.read_text(encoding="utf-8")):
+            if block.not_run is not None:
+                with capsys.disabled():
+                    print(f"\n{page.name}:{block.line}: not run: {block.not_run}")
+            elif block.num_ranks:
+                run_on_ranks(block, page)
+            else:
+                capsys.readouterr()
+                exec(blocks.compiled(block, page), namespace)
+                printed = capsys.readouterr().out.strip()
+                assert block.output in (None, printed), f"{page.name}:{block.line} printed:\n{printed}"
+
+
+def run_on_ranks(block, page):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [processes.start(blocks.run_as_rank, block, page, rank, port) for rank in range(block.num_ranks)]
+    processes.finish(*ranks)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("```python\nraise KeyError\n```", KeyError),
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2\n```", AssertionError),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```", AssertionError),
+        ("<!-- run on 2 ranks -->\n```python\nraise KeyError\n```", AssertionError),
+    ],
+    ids=["raises", "shared namespace", "other output", "on ranks"],
+)
+def test_a_wrong_block_fails(text, error, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(error):
+        run(page, monkeypatch, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("comment", "reason"),
+    [
+        ("not run: wants a GPU", "wants a GPU"),
+        ("needs torch no_such_package", "needs no_such_package"),
+        ("needs torch", None),
+        ("any other comment", None),
+    ],
+)
+def test_a_block_that_is_not_run_says_why(comment, reason, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- {comment} -->\n```python\nraise KeyError\n```\n")
+    (block,) = blocks.python_blocks(page.read_text())
+    assert block.not_run == reason
+    with pytest.raises(KeyError) if reason is None else nullcontext():
+        run(page, monkeypatch, tmp_path, capsys)
+
+
+def test_readme_shows_the_two_commands():
+    shell = [
+        fence["code"] for fence in blocks.FENCE.finditer(README.read_text()) if fence["language"] == "sh"
+    ]
+    lines = [line.split("#")[0].strip() for code in shell for line in code.splitlines()]
+    assert {"make demo", "make test", "pip install activebias"} <= set(lines)
+
+
+def test_readme_is_in_order():
+    headings = re.findall(r"^## (.+)$", README.read_text(), re.MULTILINE)
+    wanted = ["The loop", "Install", "Methods", "Frameworks", "Reproduction", "Caveats", "Citation"]
+    assert [heading for heading in headings if heading in wanted] == wanted
+
+
+@pytest.mark.parametrize("method", ab.METHODS)
+def test_every_method_has_a_row_and_a_card(method):
+    assert README.read_text().count(f"\n| [`{method}`](docs/methods/{method}.md) |") == 1
+    card = (CARDS / f"{method}.md").read_text()
+    headings = re.findall(r"^## (.+)$", card, re.MULTILINE)
+    assert headings == [
+        "What it is",
+        "How to use it",
+        "Hyper-parameters",
+        "Cost",
+        "When it helps and when it fails",
+        "Attribution",
+    ]
+    assert f'ab.ActiveBias("{method}"' in card
+    assert blocks.python_blocks(card)
+
+
+def test_there_is_no_card_without_a_method():
+    assert {card.stem for card in CARDS.glob("*.md")} == set(ab.METHODS)
+
+
+@pytest.mark.parametrize("method", ab.METHODS)
+def test_the_numbers_of_a_card_are_the_papers(method):
+    """Each table of a card has a line of methods above and a line for every row of the paper."""
+    card = (CARDS / f"{method}.md").read_text()
+    tables = re.findall(r"^\| row \|(.+)\|\n\|[-|]+\|\n((?:\|.+\|\n)+)", card, re.MULTILINE)
+    seen = set()
+    for header, lines in tables:
+        columns = [column.strip(" `*") for column in header.split("|")]
+        for line in lines.splitlines():
+            row, *cells = (cell.strip(" `*") for cell in line.strip("|").split("|"))
+            seen.add(row)
+            for column, cell in zip(columns, cells, strict=True):
+                value, error = paper_value(row, column, "best_test_error")
+                assert cell == f"{value:.2f} ± {error:.2f}", (row, column)
+    expected = {row for row in paper_rows() if paper_value(row, method, "best_test_error")}
+    assert seen == expected
+
+
+def test_the_design_names_every_module_of_the_core():
+    modules = {module.name for module in Path(ab.__file__).parent.glob("*.py")} - {
+        "__init__.py",
+        "__main__.py",
+    }
+    named = set(re.findall(r"^\| `(\w+\.py)` \|", (blocks.ROOT / "docs/design.md").read_text(), re.MULTILINE))
+    assert named >= modules, f"not in docs/design.md: {sorted(modules - named)}"
+
+
+@pytest.mark.parametrize(
+    "page", [*blocks.pages(), *(blocks.ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))], ids=name
+)
+def test_links_lead_somewhere(page):
+    text = blocks.FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        if not linked.exists() and str(linked.relative_to(blocks.ROOT)) in PENDING:
+            continue
+        assert linked.exists(), f"{name(page)} links to {target}, which is not there"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in anchors, f"{name(page)} links to {target}, which has no such heading"
