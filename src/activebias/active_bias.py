@@ -8,18 +8,15 @@ import torch
 import torch.distributed as dist
 
 from activebias import checks
-from activebias._arrays import Array, native
 from activebias._compile import eager
 from activebias.checkpoint import FORMAT, read_checkpoint, refuse_differences, write_checkpoint
 from activebias.distributed import ranks
-from activebias.graphs import Graphed
-from activebias.history import PredictionHistory, sort_visits
+from activebias.history import PredictionHistory
 from activebias.losses import cross_entropy
-from activebias.methods import METHODS, Method, get_method
+from activebias.memory import InstanceMemory
+from activebias.methods import Method, get_method
 from activebias.order import EpochOrder
 from activebias.sampling import EmphasisSampler
-from activebias.scores import Scores
-from activebias.statistics import estimate
 from activebias.steps import Step
 
 
@@ -83,15 +80,7 @@ class ActiveBias:
         self.device = self.history.device
         self._order = EpochOrder(self.num_instances, seed=self.seed, draw=self._draw)
         self._step = Step(self._order, num_instances=self.num_instances, group=group)
-        self._num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
-        first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
-        initial = float(self._score(*self.history.entries(first))[0])
-        self._scores = Scores(self.method, self.num_instances, initial=initial, device=self.device)
-        self._device_append = Graphed(self._append, self._idle)
-        self._device_look_up = Graphed(
-            self._look_up_without_waiting,
-            lambda shape: (*self._idle(shape), torch.ones(shape, dtype=torch.bool, device=self.device)),
-        )
+        self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
 
     # ------------------------------------------------------------------ the epoch and its order
 
@@ -113,16 +102,12 @@ class ActiveBias:
         epoch = checks.integer("epoch", epoch, at_least=0)
         if epoch == self._order.epoch:
             return
-        self._count_in(self._step.take())
+        self._memory.append(self._step.take())
         self._order.begin(epoch, scans=self.method.order == "scan")
-        if self.device.type != "cpu":
-            self._prepare_device()
-
-    def _expected_visits(self) -> int:
-        """Return how often an instance may come in an epoch; generously: room is cheap, an entry is not."""
-        if self.method.order == "scan":
-            return 2
-        return 32 + 4 * round(self._scores.largest_emphasis() if self.emphasises else 1.0)
+        sampler = self._step.sampler
+        self._memory.prepare_epoch(
+            batch_size=None if sampler is None else sampler.batch_size, emphasises=self.emphasises
+        )
 
     def sampler(
         self,
@@ -173,10 +158,11 @@ class ActiveBias:
         """Draw with replacement from P as it stands now; the random numbers are the same on every device."""
         if not self.emphasises or self.method.order == "uniform":
             return torch.randint(self.num_instances, (num_samples,), generator=generator)
-        return self._scores.draw(num_samples, generator)
+        return self._memory.scores.draw(num_samples, generator)
 
     # ------------------------------------------------------------------ one training step
 
+    @eager
     def loss(
         self,
         logits: torch.Tensor,
@@ -229,8 +215,8 @@ class ActiveBias:
             index.dim() > 1 or self._step.num_real(index.shape[0]) is not None
         )
         mask = self._step.mask(index, mask)
-        visits, weight = self._look_up(index, prob, mask)
-        loss = weight.to(per_instance_loss) * per_instance_loss
+        visits, weight = self._memory.look_up(index, prob, mask)
+        loss = weight.to(per_instance_loss) * per_instance_loss if self.emphasises else per_instance_loss
         if mask is not None:
             mask = mask.to(loss.device, non_blocking=True)
             loss = torch.where(mask, loss, 0)
@@ -266,12 +252,12 @@ class ActiveBias:
         index = checks.index_tensor(index, self.device)
         prob = checks.probability_tensor(prob, self.device)
         checks.same_shape("prob", prob, "index", index)
-        visits, _ = self._look_up(index, prob, self._step.mask(index, mask))
+        visits, _ = self._memory.look_up(index, prob, self._step.mask(index, mask))
         self._take(visits, index.shape)
 
     def _take(self, visits: tuple[torch.Tensor, torch.Tensor], shape: torch.Size) -> None:
         if self._step.add(*visits, shape):
-            self._count_in(self._step.take())
+            self._memory.append(self._step.take())
 
     def _require_epoch(self) -> None:
         if self._order.epoch is None:
@@ -279,84 +265,19 @@ class ActiveBias:
                 "The epoch is not known: call `bias.set_epoch(epoch)` at the start of every epoch."
             )
 
-    def _look_up(
-        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """Return the visits that count, flat, and the weights of all; checks come before any change."""
-        if self.device.type != "cpu":
-            counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
-            index, prob, weight = self._device_look_up(index, prob, counts)
-            return (index, prob), weight if self.emphasises else torch.ones_like(weight)
-        visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
-        checks.index_range(visits[0], self.num_instances)
-        if not checks.all_probabilities(visits[1]):
-            finite = visits[1].isfinite()
-            self._num_skipped += (~finite).sum()
-            visits = visits[0][finite], visits[1][finite].clip(0, 1)
-        # Padding may carry any index.
-        return visits, self._weight(index if mask is None else torch.where(mask, index, 0))
-
-    def _look_up_without_waiting(
-        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Send what does not count to the history's last row: shapes stay, and nothing waits."""
-        usable = counts & checks.is_probability(prob) & (index >= 0)
-        self._num_skipped += (counts ^ usable).sum()
-        rows = torch.where(usable, index, self.num_instances)
-        kept = torch.where(usable, prob.clamp(0, 1), 0)
-        return rows.view(-1), kept.view(-1), self._scores.weight(torch.where(counts, index, 0).clamp(min=0))
-
     def _weight(self, index: torch.Tensor) -> torch.Tensor:
-        if not self.emphasises:
-            return torch.ones(index.shape, device=self.device)
-        return self._scores.weight(index)
-
-    def _count_in(self, visits: tuple[torch.Tensor, torch.Tensor] | None) -> None:
-        if visits is None or visits[0].numel() == 0:
-            return
-        if self.device.type == "cpu":
-            self._append(*visits)
-        else:
-            self._device_append(*visits)
-
-    def _append(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Append p_t to the histories, then let s, ε, P and v follow."""
-        visits = sort_visits(native(index), native(prob))
-        self.history.append(visits)
-        if self.method.statistic is not None:
-            self._scores.update(visits, self._score(*self.history.entries(visits.index)))
-        return ()
-
-    def _idle(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-        """Return visits that leave no trace: all of them to the history's last row."""
-        index = torch.full(shape, self.num_instances, device=self.device)
-        return index, torch.zeros(shape, device=self.device)
-
-    def _prepare_device(self) -> None:
-        """Make room for an epoch's visits, and graphs for its steps."""
-        if self.history.make_room(self._expected_visits()):
-            self._device_append.forget()
-        if self.method.name in METHODS:  # a statistic of the user's may do what no graph can hold
-            expected = [] if self._step.sampler is None else [(self._step.sampler.batch_size,)]
-            with self.history.own_capture():
-                self._device_append.prepare(*expected)
-            self._device_look_up.prepare(*expected)
-
-    def _score(self, entries: Array, count: Array) -> Array:
-        """Apply the method's statistic to histories, as `PredictionHistory.entries` gives them."""
-        if self.method.statistic is None:
-            return count * 0
-        scores = self.method.statistic(estimate(entries, count, remove_outliers=self.remove_outliers))
-        if self.method.name not in METHODS:
-            checks.own_scores(self.method.name, scores, count)
-        return scores
+        return (
+            self._memory.scores.weight(index)
+            if self.emphasises
+            else torch.ones_like(index, dtype=torch.float32)
+        )
 
     # ------------------------------------------------------------------ looking inside, saving
 
     @property
     def scores(self) -> torch.Tensor:
         """The statistic s of all instances (zeros for uni and scan, which have none)."""
-        return self._scores.values()
+        return self._memory.scores.values()
 
     def weights(self) -> torch.Tensor:
         """Return the weights v of all instances as they stand; their mean is 1 for the W* methods."""
@@ -369,20 +290,24 @@ class ActiveBias:
         if self.method.order == "scan":
             return None
         if self.method.order == "emphasis" and self.emphasises:
-            return self._scores.probabilities()
+            return self._memory.scores.probabilities()
         return torch.full(
             (self.num_instances,), 1 / self.num_instances, dtype=torch.float64, device=self.device
         )
 
     @property
     def num_skipped(self) -> int:
-        """How many probabilities were not recorded because they were not finite; waits for the device."""
-        return int(self._num_skipped)
+        """How many visits were not recorded because their probability was not finite.
+
+        On a GPU, where nothing is raised in a step, those outside [0, 1] or with an index outside the data
+        set are left out and counted too. Asking waits for the device.
+        """
+        return int(self._memory.num_skipped)
 
     @property
     def num_bytes(self) -> int:
         """How many bytes history and scores take."""
-        return self.history.num_bytes + self._scores.num_bytes
+        return self.history.num_bytes + self._memory.scores.num_bytes
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -401,22 +326,18 @@ class ActiveBias:
         return {
             "format": FORMAT,
             "settings": self._settings(),
-            "history": self.history.state_dict(),
-            "scores": self._scores.state_dict(),
             "order": self._order.state_dict(),
             "step": self._step.state_dict(),
-            "num_skipped": self._num_skipped.clone(),
+            **self._memory.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
         refuse_differences(state, self._settings())
         self.history.check_state(state["history"])
-        self.history.load_state_dict(state["history"])
-        self._scores.load_state_dict(state["scores"])
         self._order.load_state_dict(state["order"])
         self._step.load_state_dict(state["step"], self.device)
-        self._num_skipped.copy_(state["num_skipped"])
+        self._memory.load_state_dict(state)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a file, whole or not at all."""

@@ -6,7 +6,7 @@ show. Nothing here computes anything: the functions are those that a CPU runs, r
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -65,7 +65,7 @@ class Graphed:
 
     def _record(self, shape: Shape) -> _Recorded:
         inputs = self._idle(shape)
-        side = torch.cuda.Stream()
+        side = cast(Callable[[], torch.cuda.Stream], torch.cuda.Stream)()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):

@@ -253,11 +253,13 @@ class PredictionHistory:
         if state["values"].dtype != STORAGE[self.storage] or (self.window and width > self.window):
             raise ValueError("The stored history has another storage form or window than this one.")
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over what `state_dict` returned."""
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> bool:
+        """Take over what `state_dict` returned; return whether the storage has moved."""
         self.check_state(state)
         width = state["values"].shape[1]
-        if width > self.capacity:
+        moves = width > self.capacity
+        if moves:
             self._grow(width)
         self._values[:-1, :width] = state["values"].to(self.device)
         self._count[:-1] = state["count"].to(self.device)
+        return moves

@@ -37,15 +37,18 @@ def no_waiting():
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("window", [None, 5])
-def test_the_gpu_computes_what_the_cpu_computes(method, window):
+@pytest.mark.parametrize("graphs", [False, True])
+def test_the_gpu_computes_what_the_cpu_computes(method, window, graphs):
     made = [
         ab.ActiveBias(method, num_instances=500, num_classes=10, window=window, device=device)
         for device in ("cpu", "cuda")
     ]
     for bias in made:
+        bias.history.make_room(64)
+        if graphs:
+            bias.sampler(batch_size=64)  # a known batch size: the GPU's steps are graphs from the start
         bias.set_epoch(0)
-        if window is None:
-            bias.history.make_room(64)
+    assert bool(made[1]._memory._append_on_device._graphs) == graphs
     for index, prob in batches(30):
         on_cpu, on_gpu = (bias.weight(index).cpu() for bias in made)
         torch.testing.assert_close(on_gpu, on_cpu, atol=1e-5, rtol=1e-5)
@@ -59,11 +62,14 @@ def test_the_gpu_computes_what_the_cpu_computes(method, window):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("storage", ["float32", "float16"])
-def test_a_step_does_not_wait_for_the_device(method, window, storage, no_waiting):
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_step_does_not_wait_for_the_device(method, window, storage, graphs, no_waiting):
     torch.cuda.set_sync_debug_mode("default")
     bias = ab.ActiveBias(
         method, num_instances=500, num_classes=10, window=window, storage=storage, device="cuda"
     )
+    if graphs:
+        bias.sampler(batch_size=64)
     bias.set_epoch(0)
     index = torch.arange(64, device="cuda")
     targets = torch.randint(10, (64,), device="cuda")
@@ -166,6 +172,32 @@ def test_a_full_history_on_the_gpu_grows_with_the_epochs():
     assert bias.history.num_overwritten == 0
 
 
+def test_graphs_follow_a_history_that_grows_and_gradients_keep_their_weights():
+    made = [
+        ab.ActiveBias("wpv", num_instances=128, num_classes=10, device=device) for device in ("cpu", "cuda")
+    ]
+    for bias in made:
+        bias.sampler(batch_size=64)
+    generator = torch.Generator().manual_seed(0)
+    for epoch in range(30):
+        for bias in made:
+            bias.set_epoch(epoch)
+        for index in torch.randperm(128, generator=generator).split(64):
+            values = torch.randn(64, 10, generator=generator)
+            targets = torch.randint(10, (64,), generator=generator)
+            gradients = []
+            for bias in made:
+                logits = values.to(bias.device).requires_grad_()
+                loss = bias.loss(logits, targets.to(bias.device), index.to(bias.device))
+                # A second step before the backward pass: the first one's weights must survive it.
+                bias.weight(index.to(bias.device))
+                loss.backward()
+                gradients.append(logits.grad.cpu())
+            torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
+    assert made[1].history.values()[1].sum(1).tolist() == [31] * 128
+
+
 def test_an_overflowing_history_keeps_the_latest_and_says_so():
     bias = ab.ActiveBias("sd", num_instances=100, num_classes=10, device="cuda")
     bias.set_epoch(0)
@@ -185,9 +217,10 @@ def test_unusable_probabilities_are_skipped_and_counted():
     bias = ab.ActiveBias("wpv", num_instances=10, num_classes=10, device="cuda")
     bias.set_epoch(0)
     before = bias.scores
-    index = torch.tensor([0, 1, 2, 3], device="cuda")
-    bias.record(index, torch.tensor([float("nan"), float("inf"), 1.5, 0.5], device="cuda"))
-    assert bias.num_skipped == 3
+    index = torch.tensor([0, 1, 2, 3, -1, 10, 99], device="cuda")
+    bad = [float("nan"), float("inf"), 1.5, 0.5, 0.5, 0.5, 0.5]
+    bias.record(index, torch.tensor(bad, device="cuda"))
+    assert bias.num_skipped == 6
     assert bias.history.values()[1].sum(1).tolist() == [1, 1, 1, 2] + [1] * 6
     torch.testing.assert_close(bias.scores[:3], before[:3])
 

@@ -1,0 +1,132 @@
+"""What is known about the instances: their histories and scores, looked up before a step, grown after it."""
+
+from typing import Any
+
+import torch
+
+from activebias import checks
+from activebias._arrays import Array, native
+from activebias.graphs import Graphed, Shape
+from activebias.history import PredictionHistory, sort_visits
+from activebias.methods import METHODS, Method
+from activebias.scores import Scores
+from activebias.statistics import estimate
+
+Visited = tuple[torch.Tensor, torch.Tensor]
+
+
+class InstanceMemory:
+    """Histories and the scores that follow from them, for one method.
+
+    On a CPU input is checked and errors are raised. On a GPU looking would wait for the device: visits that
+    cannot be used go to the history's last row, which does not count, and are counted as skipped.
+    """
+
+    def __init__(self, method: Method, history: PredictionHistory, *, remove_outliers: bool) -> None:
+        """Begin with what `history` holds for every instance alike."""
+        self.method = method
+        self.history = history
+        self.remove_outliers = remove_outliers
+        self.device = history.device
+        self.num_instances = history.num_instances
+        self.num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
+        first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
+        initial = float(self._score(*history.entries(first))[0])
+        self.scores = Scores(method, self.num_instances, initial=initial, device=self.device)
+        self._append_on_device = Graphed(self._append, self._idle_visits)
+        self._look_up_on_device = Graphed(self._look_up_without_waiting, self._idle_batch)
+
+    def look_up(
+        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[Visited, torch.Tensor]:
+        """Return the visits that count, flat, and the weights of all; nothing changes before the checks."""
+        if self.device.type != "cpu":
+            counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
+            rows, kept, weight = self._look_up_on_device(index, prob, counts)
+            return (rows, kept), weight
+        visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
+        checks.index_range(visits[0], self.num_instances)
+        if not checks.all_probabilities(visits[1]):
+            finite = visits[1].isfinite()
+            self.num_skipped += (~finite).sum()
+            visits = visits[0][finite], visits[1][finite].clip(0, 1)
+        # Padding may carry any index.
+        return visits, self.scores.weight(index if mask is None else torch.where(mask, index, 0))
+
+    def _look_up_without_waiting(
+        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        exists = (index >= 0) & (index < self.num_instances)
+        usable = counts & exists & checks.is_probability(prob)
+        self.num_skipped += (counts ^ usable).sum()
+        rows = torch.where(usable, index, self.num_instances)
+        kept = torch.where(usable, prob.clamp(0, 1), 0)
+        return rows.view(-1), kept.view(-1), self.scores.weight(torch.where(exists, index, 0))
+
+    def append(self, visits: Visited | None) -> None:
+        """Append p_t to the histories, then let s, ε, P and v follow."""
+        if visits is None or visits[0].numel() == 0:
+            return
+        if self.device.type == "cpu":
+            self._append(*visits)
+        else:
+            self._append_on_device(*visits)
+
+    def _append(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        visits = sort_visits(native(index), native(prob))
+        self.history.append(visits)
+        if self.method.statistic is not None:
+            self.scores.update(visits, self._score(*self.history.entries(visits.index)))
+        return ()
+
+    def _score(self, entries: Array, count: Array) -> Array:
+        """Apply the method's statistic to histories, as `PredictionHistory.entries` gives them."""
+        if self.method.statistic is None:
+            return count * 0
+        scores = self.method.statistic(estimate(entries, count, remove_outliers=self.remove_outliers))
+        if self.method.name not in METHODS:
+            checks.own_scores(self.method.name, scores, count)
+        return scores
+
+    def prepare_epoch(self, *, batch_size: int | None, emphasises: bool) -> None:
+        """On a GPU, make room for an epoch's visits and graphs for its steps; waits for the device."""
+        if self.device.type == "cpu":
+            return
+        if self.history.make_room(self._most_visits(emphasises)):
+            self._append_on_device.forget()
+        if self.method.name not in METHODS:
+            return  # a statistic of the user's may do what no graph can hold
+        expected = [] if batch_size is None else [(batch_size,)]
+        with self.history.own_capture():
+            self._append_on_device.prepare(*expected)
+        self._look_up_on_device.prepare(*expected)
+
+    def _most_visits(self, emphasises: bool) -> int:
+        """Return how often an instance may come in an epoch; generously: room is cheap, an entry is not."""
+        if self.method.order == "scan":
+            return 2
+        return 32 + 4 * round(self.scores.largest_emphasis() if emphasises else 1.0)
+
+    def _idle_visits(self, shape: Shape) -> tuple[torch.Tensor, ...]:
+        """Return visits that leave no trace: all of them to the history's last row."""
+        index = torch.full(shape, self.num_instances, device=self.device)
+        return index, torch.zeros(shape, device=self.device)
+
+    def _idle_batch(self, shape: Shape) -> tuple[torch.Tensor, ...]:
+        """Return a batch in which nothing counts."""
+        return (*self._idle_visits(shape), torch.zeros(shape, dtype=torch.bool, device=self.device))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of everything."""
+        return {
+            "history": self.history.state_dict(),
+            "scores": self.scores.state_dict(),
+            "num_skipped": self.num_skipped.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        if self.history.load_state_dict(state["history"]):
+            self._append_on_device.forget()
+        self.scores.load_state_dict(state["scores"])
+        self.num_skipped.copy_(state["num_skipped"])
