@@ -92,7 +92,7 @@ class ActiveBias:
     @property
     def emphasises(self) -> bool:
         """Whether the burn-in is over."""
-        return self._order.epoch is not None and self._order.epoch >= self.burn_in
+        return self._memory.emphasises
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch (0-based). Saying the same epoch again changes nothing.
@@ -104,9 +104,13 @@ class ActiveBias:
             return
         self._memory.append(self._step.take())
         self._order.begin(epoch, scans=self.method.order == "scan")
-        sampler = self._step.sampler
+        self._prepare_epoch()
+
+    def _prepare_epoch(self) -> None:
+        epoch, sampler = self._order.epoch, self._step.sampler
         self._memory.prepare_epoch(
-            batch_size=None if sampler is None else sampler.batch_size, emphasises=self.emphasises
+            emphasises=epoch is not None and epoch >= self.burn_in,
+            batch_size=None if sampler is None else sampler.batch_size,
         )
 
     def sampler(
@@ -185,9 +189,7 @@ class ActiveBias:
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
         )
-        return self.weigh(
-            per_instance.loss, per_instance.prob, index, mask=per_instance.mask, reduction=reduction
-        )
+        return self._weigh(per_instance.loss, per_instance.prob, index, per_instance.mask, reduction)
 
     @eager
     def weigh(
@@ -204,6 +206,19 @@ class ActiveBias:
         The mean is not normalised again within the batch. Entries where `mask` is False do not count.
         `reduction` may also be "sum" or "none".
         """
+        if mask is not None:
+            checks.same_shape("mask", mask, "per_instance_loss", per_instance_loss)
+            per_instance_loss = torch.where(mask.to(per_instance_loss.device), per_instance_loss, 0)
+        return self._weigh(per_instance_loss, prob, index, mask, reduction)
+
+    def _weigh(
+        self,
+        per_instance_loss: torch.Tensor,
+        prob: Any,
+        index: Any,
+        mask: torch.Tensor | None,
+        reduction: str,
+    ) -> torch.Tensor:
         self._require_epoch()
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
@@ -211,19 +226,28 @@ class ActiveBias:
         prob = checks.probability_tensor(prob, self.device)
         checks.same_shape("per_instance_loss", per_instance_loss, "index", index)
         checks.same_shape("prob", prob, "index", index)
-        over_ranks = self._step.num_ranks > 1 and (
-            index.dim() > 1 or self._step.num_real(index.shape[0]) is not None
-        )
+        over_ranks = self._step.needs_mean_over_ranks(index)
         mask = self._step.mask(index, mask)
-        visits, weight = self._memory.look_up(index, prob, mask)
-        loss = weight.to(per_instance_loss) * per_instance_loss if self.emphasises else per_instance_loss
-        if mask is not None:
-            mask = mask.to(loss.device, non_blocking=True)
-            loss = torch.where(mask, loss, 0)
+        weight, share = self._look_up_and_take(index, prob, mask)
+        if reduction == "mean" and share is not None and not over_ranks:
+            return (share.to(per_instance_loss) * per_instance_loss).sum()
+        loss = weight.to(per_instance_loss) * per_instance_loss
         if reduction == "mean":
-            loss = self._step.mean(loss, mask, over_ranks=over_ranks)
-        self._take(visits, index.shape)
+            return self._step.mean(loss, mask, over_ranks=over_ranks)
         return loss.sum() if reduction == "sum" else loss
+
+    def _look_up_and_take(
+        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the weights, and count the visits in when their step is complete."""
+        if self._step.is_whole(index.shape):
+            weights = self._memory.step(index, prob, mask)
+            self._step.advance(index.shape[0])
+            return weights
+        visits, weight, share = self._memory.look_up(index, prob, mask)
+        if self._step.add(*visits, index.shape):
+            self._memory.append(self._step.take())
+        return weight, share
 
     @eager
     def weight(self, index: Any) -> torch.Tensor:
@@ -235,7 +259,7 @@ class ActiveBias:
         self._require_epoch()
         index = checks.index_tensor(index, self.device)
         checks.index_range(index, self.num_instances)
-        weight = self._weight(index)
+        weight = self._memory.weight(index)
         if (num_real := self._step.num_real(index.shape[0])) is not None:
             weight *= self._step.filling_scale()
             weight[num_real:] = 0
@@ -252,25 +276,13 @@ class ActiveBias:
         index = checks.index_tensor(index, self.device)
         prob = checks.probability_tensor(prob, self.device)
         checks.same_shape("prob", prob, "index", index)
-        visits, _ = self._memory.look_up(index, prob, self._step.mask(index, mask))
-        self._take(visits, index.shape)
-
-    def _take(self, visits: tuple[torch.Tensor, torch.Tensor], shape: torch.Size) -> None:
-        if self._step.add(*visits, shape):
-            self._memory.append(self._step.take())
+        self._look_up_and_take(index, prob, self._step.mask(index, mask))
 
     def _require_epoch(self) -> None:
         if self._order.epoch is None:
             raise RuntimeError(
                 "The epoch is not known: call `bias.set_epoch(epoch)` at the start of every epoch."
             )
-
-    def _weight(self, index: torch.Tensor) -> torch.Tensor:
-        return (
-            self._memory.scores.weight(index)
-            if self.emphasises
-            else torch.ones_like(index, dtype=torch.float32)
-        )
 
     # ------------------------------------------------------------------ looking inside, saving
 
@@ -282,7 +294,7 @@ class ActiveBias:
     def weights(self) -> torch.Tensor:
         """Return the weights v of all instances as they stand; their mean is 1 for the W* methods."""
         self._require_epoch()
-        return self._weight(torch.arange(self.num_instances, device=self.device))
+        return self._memory.weight(torch.arange(self.num_instances, device=self.device))
 
     def probabilities(self) -> torch.Tensor | None:
         """Return the sampling probabilities P of all instances (float64), None for methods that scan."""
@@ -338,6 +350,7 @@ class ActiveBias:
         self._order.load_state_dict(state["order"])
         self._step.load_state_dict(state["step"], self.device)
         self._memory.load_state_dict(state)
+        self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a file, whole or not at all."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from torch.nn.functional import logsigmoid
+from torch.nn import functional
 
 
 class PerInstance(NamedTuple):
@@ -52,13 +52,22 @@ def cross_entropy(
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")
     mask = _counted(targets, num_classes, ignore_index)
-    labels = targets if mask is None else torch.where(mask, targets, 0)
-    log_prob = logits.log_softmax(-1)
-    true_log_prob = log_prob.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
-    loss = -true_log_prob
-    if label_smoothing:
-        loss = (1 - label_smoothing) * loss - label_smoothing * log_prob.mean(-1)
-    return PerInstance(loss, true_log_prob.detach().exp(), mask)
+    flat_logits, flat_targets = logits.reshape(-1, num_classes), targets.reshape(-1).long()
+    losses = functional.cross_entropy(
+        flat_logits,
+        flat_targets,
+        reduction="none",
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
+    with torch.no_grad():
+        plain = losses
+        if label_smoothing:
+            plain = functional.cross_entropy(
+                flat_logits, flat_targets, reduction="none", ignore_index=ignore_index
+            )
+        prob = torch.exp(-plain)
+    return PerInstance(losses.view(targets.shape), prob.view(targets.shape), mask)
 
 
 def _binary(
@@ -71,7 +80,7 @@ def _binary(
         )
     mask = _counted(targets, num_classes, ignore_index)
     sign = torch.where(targets > 0, 1.0, -1.0).to(logits)
-    true_log_prob = logsigmoid(sign * logits)
+    true_log_prob = functional.logsigmoid(sign * logits)
     loss = -true_log_prob
     if label_smoothing:
         # Both classes' share of the smoothing, as torch's cross_entropy gives it for two classes.

@@ -27,31 +27,55 @@ class InstanceMemory:
         self.method = method
         self.history = history
         self.remove_outliers = remove_outliers
+        self.emphasises = False  # not before the burn-in is over
         self.device = history.device
         self.num_instances = history.num_instances
         self.num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
         first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
         initial = float(self._score(*history.entries(first))[0])
         self.scores = Scores(method, self.num_instances, initial=initial, device=self.device)
-        self._append_on_device = Graphed(self._append, self._idle_visits)
-        self._look_up_on_device = Graphed(self._look_up_without_waiting, self._idle_batch)
+        self._graphed_append = Graphed(self._append, self._idle_visits)
+        self._graphed_look_up = Graphed(self._look_up_without_waiting, self._idle_batch)
+        self._graphed_step = Graphed(self._step_without_waiting, self._idle_batch)
+
+    def weight(self, index: torch.Tensor) -> torch.Tensor:
+        """Return v of the given instances."""
+        if not self.emphasises:
+            return torch.ones(index.shape, device=self.device)
+        return self.scores.weight(index)
+
+    def step(
+        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Look up, then append: a whole step at once. Returns the weights as `look_up` does."""
+        if self.device.type != "cpu":
+            counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
+            weight, share = self._graphed_step(index, prob, counts)
+            return weight, share
+        visits, weight, _ = self.look_up(index, prob, mask)
+        self.append(visits)
+        return weight, None
 
     def look_up(
         self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[Visited, torch.Tensor]:
-        """Return the visits that count, flat, and the weights of all; nothing changes before the checks."""
+    ) -> tuple[Visited, torch.Tensor, torch.Tensor | None]:
+        """Return the visits that count, flat; the weights, 0 for what does not count; and on a GPU the
+        weights divided by the number that counts. Nothing changes before the checks.
+        """
         if self.device.type != "cpu":
             counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
-            rows, kept, weight = self._look_up_on_device(index, prob, counts)
-            return (rows, kept), weight
+            rows, kept, weight, share = self._graphed_look_up(index, prob, counts)
+            return (rows, kept), weight, share
         visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
         checks.index_range(visits[0], self.num_instances)
         if not checks.all_probabilities(visits[1]):
             finite = visits[1].isfinite()
             self.num_skipped += (~finite).sum()
             visits = visits[0][finite], visits[1][finite].clip(0, 1)
+        if mask is None:
+            return visits, self.weight(index), None
         # Padding may carry any index.
-        return visits, self.scores.weight(index if mask is None else torch.where(mask, index, 0))
+        return visits, torch.where(mask, self.weight(torch.where(mask, index, 0)), 0), None
 
     def _look_up_without_waiting(
         self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
@@ -61,7 +85,15 @@ class InstanceMemory:
         self.num_skipped += (counts ^ usable).sum()
         rows = torch.where(usable, index, self.num_instances)
         kept = torch.where(usable, prob.clamp(0, 1), 0)
-        return rows.view(-1), kept.view(-1), self.scores.weight(torch.where(exists, index, 0))
+        weight = torch.where(counts, self.weight(torch.where(exists, index, 0)), 0)
+        return rows.view(-1), kept.view(-1), weight, weight / counts.sum().clamp(min=1)
+
+    def _step_without_waiting(
+        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        rows, kept, weight, share = self._look_up_without_waiting(index, prob, counts)
+        self._append(rows, kept)
+        return weight, share
 
     def append(self, visits: Visited | None) -> None:
         """Append p_t to the histories, then let s, ε, P and v follow."""
@@ -70,7 +102,7 @@ class InstanceMemory:
         if self.device.type == "cpu":
             self._append(*visits)
         else:
-            self._append_on_device(*visits)
+            self._graphed_append(*visits)
 
     def _append(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, ...]:
         visits = sort_visits(native(index), native(prob))
@@ -88,24 +120,31 @@ class InstanceMemory:
             checks.own_scores(self.method.name, scores, count)
         return scores
 
-    def prepare_epoch(self, *, batch_size: int | None, emphasises: bool) -> None:
-        """On a GPU, make room for an epoch's visits and graphs for its steps; waits for the device."""
+    def prepare_epoch(self, *, emphasises: bool, batch_size: int | None) -> None:
+        """Switch the emphasis on after the burn-in. On a GPU, also make room for an epoch's visits and graphs
+        for its steps, which waits for the device.
+        """
+        switched, self.emphasises = emphasises != self.emphasises, emphasises
         if self.device.type == "cpu":
             return
-        if self.history.make_room(self._most_visits(emphasises)):
-            self._append_on_device.forget()
+        if self.history.make_room(self._most_visits()) or switched:
+            self._forget_graphs()
         if self.method.name not in METHODS:
             return  # a statistic of the user's may do what no graph can hold
-        expected = [] if batch_size is None else [(batch_size,)]
         with self.history.own_capture():
-            self._append_on_device.prepare(*expected)
-        self._look_up_on_device.prepare(*expected)
+            self._graphed_step.prepare(*([] if batch_size is None else [(batch_size,)]))
+            self._graphed_look_up.prepare()
+            self._graphed_append.prepare()
 
-    def _most_visits(self, emphasises: bool) -> int:
+    def _forget_graphs(self) -> None:
+        for graphed in (self._graphed_step, self._graphed_look_up, self._graphed_append):
+            graphed.forget()
+
+    def _most_visits(self) -> int:
         """Return how often an instance may come in an epoch; generously: room is cheap, an entry is not."""
         if self.method.order == "scan":
             return 2
-        return 32 + 4 * round(self.scores.largest_emphasis() if emphasises else 1.0)
+        return 32 + 4 * round(self.scores.largest_emphasis() if self.emphasises else 1.0)
 
     def _idle_visits(self, shape: Shape) -> tuple[torch.Tensor, ...]:
         """Return visits that leave no trace: all of them to the history's last row."""
@@ -127,6 +166,6 @@ class InstanceMemory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         if self.history.load_state_dict(state["history"]):
-            self._append_on_device.forget()
+            self._forget_graphs()
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])

@@ -81,6 +81,19 @@ class Step:
         dist.all_reduce(count, group=self._group)
         return loss.sum() * self.num_ranks / count.clamp(min=1)
 
+    def needs_mean_over_ranks(self, index: torch.Tensor) -> bool:
+        """Return whether ranks may differ in how much counts: in words, or because of filling."""
+        return self.num_ranks > 1 and (index.dim() > 1 or self.num_real(index.shape[0]) is not None)
+
+    def is_whole(self, shape: torch.Size) -> bool:
+        """Return whether a batch of that shape is a whole step, with nothing before it and no other rank."""
+        return not self._visits and self.num_ranks == 1 and shape[0] >= self._share()
+
+    def advance(self, num_items: int) -> None:
+        """Count a whole step as trained on."""
+        if self.sampler is not None:
+            self._order.advance(num_items * self.num_ranks)
+
     def add(self, index: torch.Tensor, prob: torch.Tensor, shape: torch.Size) -> bool:
         """Add the visits of a batch of that shape; return whether the step is complete."""
         self._visits.append((index, prob))
@@ -96,8 +109,7 @@ class Step:
         index, prob = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (indices, probs))
         if self.num_ranks > 1:
             index, prob = self._from_all_ranks(index, prob)
-        if self.sampler is not None:
-            self._order.advance(self._num_items * self.num_ranks)
+        self.advance(self._num_items)
         self._visits, self._num_items = [], 0
         return index, prob
 

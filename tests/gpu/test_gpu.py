@@ -48,7 +48,7 @@ def test_the_gpu_computes_what_the_cpu_computes(method, window, graphs):
         if graphs:
             bias.sampler(batch_size=64)  # a known batch size: the GPU's steps are graphs from the start
         bias.set_epoch(0)
-    assert bool(made[1]._memory._append_on_device._graphs) == graphs
+    assert bool(made[1]._memory._graphed_step._graphs) == graphs
     for index, prob in batches(30):
         on_cpu, on_gpu = (bias.weight(index).cpu() for bias in made)
         torch.testing.assert_close(on_gpu, on_cpu, atol=1e-5, rtol=1e-5)
@@ -173,9 +173,8 @@ def test_a_full_history_on_the_gpu_grows_with_the_epochs():
 
 
 def test_graphs_follow_a_history_that_grows_and_gradients_keep_their_weights():
-    made = [
-        ab.ActiveBias("wpv", num_instances=128, num_classes=10, device=device) for device in ("cpu", "cuda")
-    ]
+    settings = {"num_instances": 128, "num_classes": 10, "burn_in": 2}
+    made = [ab.ActiveBias("wpv", **settings, device=device) for device in ("cpu", "cuda")]
     for bias in made:
         bias.sampler(batch_size=64)
     generator = torch.Generator().manual_seed(0)
@@ -187,7 +186,7 @@ def test_graphs_follow_a_history_that_grows_and_gradients_keep_their_weights():
             targets = torch.randint(10, (64,), generator=generator)
             gradients = []
             for bias in made:
-                logits = values.to(bias.device).requires_grad_()
+                logits = values.clone().to(bias.device).requires_grad_()
                 loss = bias.loss(logits, targets.to(bias.device), index.to(bias.device))
                 # A second step before the backward pass: the first one's weights must survive it.
                 bias.weight(index.to(bias.device))
