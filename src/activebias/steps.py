@@ -50,8 +50,7 @@ class Step:
         The filling stands at the end of the last ranks' parts.
         """
         rank, num_ranks = ranks(self._group)
-        share = self._share()
-        if num_ranks == 1 or share * num_ranks <= self._remaining():
+        if num_ranks == 1 or (share := self._share()) * num_ranks <= self._remaining():
             return None
         return min(max(self._remaining() - rank * share - self._num_items, 0), num_items)
 
