@@ -67,3 +67,8 @@ def cast_like(array: Array, other: Array) -> Array:
 def at_least(array: Array, minimum: int) -> Array:
     """Return the larger of each entry and `minimum`."""
     return array.clamp(min=minimum) if isinstance(array, torch.Tensor) else np.maximum(array, minimum)
+
+
+def at_most(array: Array, maximum: int) -> Array:
+    """Return the smaller of each entry and `maximum`."""
+    return array.clamp(max=maximum) if isinstance(array, torch.Tensor) else np.minimum(array, maximum)

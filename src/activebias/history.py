@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from activebias._arrays import Array, arange_like, cast, cast_like, namespace, native
+from activebias._arrays import Array, arange_like, at_most, cast, cast_like, namespace, native
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
@@ -164,9 +164,11 @@ class PredictionHistory:
         elif self.window is None and (needed := int(after.max(initial=0))) > self.capacity:
             self._grow(needed)
         xp = namespace(count)
-        # More visits in one batch than there is room for: only the latest are kept.
-        lost = visits.rank < visits.multiplicity - self.capacity
-        row = xp.where(lost, self.num_instances, visits.index)
+        row = visits.index
+        if not isinstance(visits.rank, int):
+            # More visits in one batch than there is room for: only the latest are kept.
+            lost = visits.rank < visits.multiplicity - self.capacity
+            row = xp.where(lost, self.num_instances, row)
         slot = (count + visits.rank) % self.capacity
         self._entries.reshape(-1)[row * self.capacity + slot] = encode(visits.prob, self.storage)
         if self.window is not None:
@@ -180,7 +182,7 @@ class PredictionHistory:
         """
         rows, count = self._entries[index], cast(self._counts[index], "int64")
         if isinstance(count, torch.Tensor) or self.window is not None:
-            count = count.clip(None, self.capacity)
+            count = at_most(count, self.capacity)
         else:
             rows = rows[..., : int(count.max(initial=0))]
         return decode(rows, self.storage), count
