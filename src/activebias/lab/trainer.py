@@ -1,5 +1,6 @@
 """The training loop: one model, epoch by epoch, for every recipe and method."""
 
+import copy
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -129,10 +130,10 @@ class Run:
         return losses, prob, targets != IGNORE if targets.dim() == 2 else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the following epochs depend on, and the curves so far."""
+        """Return a copy of everything that the following epochs depend on, and the curves so far."""
         return {
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "model": copy.deepcopy(self.model.state_dict()),
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
             "biases": {name: bias.state_dict() for name, bias in self.biases.items()},
             "augmentation": self._augmentation.get_state(),
             "test_error": list(self.test_error),
@@ -145,7 +146,9 @@ class Run:
         if missing := [name for name in self.biases if name not in state["biases"]]:
             raise ValueError(f"The state holds no memory of {', '.join(missing)}: train from the beginning.")
         self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        # torch's optimisers keep the tensors they are given: without a copy the first branch of a burn-in
+        # would train on the momentum of the others.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         for name, bias in self.biases.items():
             bias.load_state_dict(state["biases"][name])
         self._augmentation.set_state(state["augmentation"].cpu())
