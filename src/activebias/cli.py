@@ -99,10 +99,10 @@ def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-@app.command(epilog="Example: activebias demo --out results")
+@app.command(epilog="Example: activebias demo --out runs")
 @_reports_errors
 def demo(
-    out: Out = Path("results"),
+    out: Out = Path("runs"),
     trials: Trials = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -171,7 +171,7 @@ def train(
     seed: Seed = 0,
     epochs: Epochs = None,
     noise: NoiseText = None,
-    out: Out = Path("results"),
+    out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -191,9 +191,10 @@ def train(
     if as_json:
         _print_json({"recipe": recipe.name, "method": name, "seed": seed, **errors, "model": str(path)})
         return
+    best, last, training = errors.values()
     _show(
-        f"{recipe.name}, {name}, seed {seed}: best test error {errors['best_test_error']:.2f} %, "
-        f"last 10 epochs {errors['last10_test_error']:.2f} %, best training error {errors['best_train_error']:.2f} %."
+        f"{recipe.name}, {name}, seed {seed}: best test error {best:.2f} %, last 10 epochs {last:.2f} %, "
+        f"best training error {training:.2f} %."
     )
     for line in shared.notes(recipe, [result]):
         _show(line)
@@ -209,7 +210,7 @@ def compare(
     noise: NoiseText = None,
     seed: Seed = 0,
     epochs: Epochs = None,
-    out: Out = Path("results"),
+    out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -248,7 +249,7 @@ def reproduce(
     ] = None,
     seed: Seed = 0,
     epochs: Epochs = None,
-    out: Out = Path("results"),
+    out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -290,7 +291,7 @@ def reproduce(
         _print_json(summaries[0] if rows and len(rows) == len(summaries) == 1 else {"rows": summaries})
 
 
-@app.command(epilog="Example: activebias figures mnist-fc --out results")
+@app.command(epilog="Example: activebias figures mnist-fc --out runs")
 @_reports_errors
 def figures(
     names: Annotated[
@@ -298,7 +299,7 @@ def figures(
         typer.Argument(metavar="[RECIPE]...", help="Recipes (default: all that are stored)."),
     ] = None,
     seed: Seed = 0,
-    out: Out = Path("results"),
+    out: Out = Path("runs"),
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -307,8 +308,8 @@ def figures(
     from activebias.lab.figures import save_figure
     from activebias.lab.toy_figure import run_toy, toy_figure
 
-    files = save_figure(toy_figure(*run_toy(seed=seed)), out / "figures" / "toy")
-    files += shared.draw_curves(names, out)
+    files = shared.draw_curves(names, out)
+    files += save_figure(toy_figure(*run_toy(seed=seed)), out / "figures" / "toy")
     if as_json:
         _print_json({"files": [str(file) for file in files]})
     else:

@@ -59,14 +59,8 @@ def test_own_tagging(tmp_path):
     inputs = torch.randn(40, 7, 6, generator=generator)
     labels = (inputs[..., 0] > 0).long()
     labels[:, 5:] = -100
-    results = lab.compare(
-        lambda: nn.Linear(6, 2),
-        (inputs, labels),
-        (inputs, labels),
-        methods=["scan", "wtc"],
-        out=tmp_path,
-        **SHORT,
-    )
+    data = (inputs, labels)
+    results = lab.compare(lambda: nn.Linear(6, 2), data, data, methods=["scan", "wtc"], out=tmp_path, **SHORT)
     assert all(result.best_test_error < 40 for result in results)
     with pytest.raises(ValueError, match="draws single instances"):
         lab.compare(lambda: nn.Linear(6, 2), data, data, methods=["sd"], out=tmp_path, **SHORT)

@@ -30,7 +30,7 @@ def compare(
     window: int | None = None,
     noise: Noise | None = None,
     name: str = "own",
-    out: str | Path = "results",
+    out: str | Path = "runs",
     device: str = "cpu",
     listener: Listener | None = None,
 ) -> list[TrialResult]:
