@@ -122,7 +122,7 @@ def demo(
     place = shared.find_place(out, None, "cpu")
     seeds = range(seed, seed + (trials or recipe.trials))
     results = shared.run(recipe, recipe.methods, seeds, place, quiet=quiet or as_json)
-    files = save_figure(convergence_figure(results, title=recipe.title), out / "figures" / recipe.name)
+    files = save_figure(convergence_figure(results), out / "figures" / recipe.name)
     if as_json:
         _print_json(summary(results) | {"conclusion": conclusion(results), "files": [str(f) for f in files]})
         return

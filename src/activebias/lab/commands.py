@@ -142,8 +142,7 @@ def draw_curves(names: Sequence[str] | None, out: Path) -> list[Path]:
         for group, results in groups.items():
             usual = (known is not None and group == config_hash(known.config())) or len(groups) == 1
             file_name = name if usual else f"{name}-{group}"
-            title = known.title if known is not None and usual else None
-            files += save_figure(convergence_figure(results, title=title), out / "figures" / file_name)
+            files += save_figure(convergence_figure(results), out / "figures" / file_name)
     return files
 
 

@@ -8,12 +8,10 @@ from typing import final
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
@@ -45,17 +43,16 @@ def show_progress(
     if quiet or total_epochs == 0:
         yield Listener()
     elif console.is_terminal:
+        # Short enough for 80 columns with the longest name of a recipe.
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             _Rate(),
-            TimeElapsedColumn(),
+            TimeRemainingColumn(compact=True),
             TextColumn("left"),
-            TimeRemainingColumn(),
         )
-        with Progress(*columns, console=console, transient=True) as progress:
+        with Progress(*columns, console=console, transient=True, refresh_per_second=4) as progress:
             task = progress.add_task(recipe, total=total_epochs)
 
             def on_epoch(done: EpochDone) -> None:
@@ -64,7 +61,7 @@ def show_progress(
                     progress.update(task, description=f"{done.recipe}, epoch {done.epoch}")
                     return
                 what = "burn-in" if done.method is None else display_name(done.method)
-                text = f"{recipe}, trial {done.seed}, {what}, test error {done.test_error:.2f} %"
+                text = f"{recipe} {done.seed} {what}"
                 progress.update(task, advance=1, description=text)
 
             yield Listener(on_epoch=on_epoch)
