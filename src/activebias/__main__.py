@@ -1,0 +1,5 @@
+"""`python -m activebias` is the command `activebias`."""
+
+from activebias.cli import main
+
+main()

@@ -1,0 +1,67 @@
+"""Checkpoints of trials: written whole or not at all, at most about once a second, removed when done."""
+
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+_log = logging.getLogger(__name__)
+
+
+@final
+class Checkpoint:
+    """One file that holds where a run stands.
+
+    `offer` comes after every epoch. It writes unless the last write is less than `interval` seconds old: an
+    epoch of the digits takes a hundredth of a second, and writing would take longer than training. So a
+    process that is killed loses the epoch under way, or its last second.
+    """
+
+    def __init__(self, path: Path, *, interval: float = 1.0) -> None:
+        """Use `path`, whose folder is made when something is written."""
+        self.path = path
+        self.interval = interval
+        self._written = time.monotonic()
+
+    def due(self) -> bool:
+        """Tell whether the last write is old enough for another one."""
+        return time.monotonic() - self._written >= self.interval
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Write so that the file holds either the old state or the whole new one, even after a power cut."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        self._written = time.monotonic()
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the state, or None where there is none; no code in the file is ever run."""
+        try:
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # torch raises many kinds for a damaged file
+            _log.warning("%s cannot be read (%s): training begins again.", self.path, error)
+            return None
+        return state if isinstance(state, dict) else None
+
+    def remove(self) -> None:
+        """Delete the file and what a killed process left of it, and the folder if that was all."""
+        self.path.unlink(missing_ok=True)
+        if self.path.parent.is_dir():
+            for leftover in self.path.parent.glob(f".{self.path.name}.*"):
+                leftover.unlink(missing_ok=True)
+            if not any(self.path.parent.iterdir()):
+                self.path.parent.rmdir()

@@ -1,0 +1,51 @@
+"""What a comparison shows, in one sentence made from the results."""
+
+from collections.abc import Sequence
+
+from activebias.lab.significance import Comparison, compare, our_finding
+from activebias.lab.store import TrialResult
+from activebias.lab.tables import METRIC_TITLES, display_name
+
+
+def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") -> str:
+    """Say which methods differ from their baseline beyond chance, and which do not."""
+    items = compare(results, metric)
+    tested = [item for item in items if item.baseline is not None]
+    by_name = {item.method: item for item in items}
+    if not tested:
+        return "There is nothing to compare: no method together with its baseline (Scan or Uni)."
+    untested = [item for item in tested if our_finding(item) is None]
+    if len(untested) == len(tested):
+        return "One trial a method shows nothing about the methods: run more (--trials)."
+    what = METRIC_TITLES[metric].removesuffix(" %")
+    parts = []
+    for baseline in dict.fromkeys(item.baseline for item in tested if item.baseline is not None):
+        group = [item for item in tested if item.baseline == baseline and our_finding(item) is not None]
+        base = by_name[baseline]
+        phrases = []
+        for finding, words in (("better", "better"), ("worse", "worse")):
+            found = [item for item in group if our_finding(item) == finding]
+            if found:
+                verb = "is" if len(found) == 1 else "are"
+                phrases.append(f"{_named(found)} {verb} {words}")
+        same = [item for item in group if our_finding(item) == "no difference"]
+        if same:
+            verb = "does not differ" if len(same) == 1 else "do not differ"
+            phrases.append(f"{_named(same)} {verb} beyond chance")
+        if phrases:
+            parts.append(
+                f"against {display_name(baseline)} ({base.mean:.2f} % {what}, mean of {base.n} trials) "
+                f"{', '.join(phrases)}"
+            )
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]} (paired test, p < 0.05 after Holm's correction)."
+
+
+def _named(items: Sequence[Comparison]) -> str:
+    """Return names and means, the smallest error first."""
+    texts = [f"{display_name(item.method)} ({item.mean:.2f})" for item in sorted(items, key=_mean)]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _mean(item: Comparison) -> float:
+    return item.mean

@@ -1,0 +1,244 @@
+"""Trials: burn-ins trained once and branched into the methods, resumable, with results in the store."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from activebias import Method
+from activebias.lab.checkpoints import Checkpoint
+from activebias.lab.data import Dataset
+from activebias.lab.evaluation import predict
+from activebias.lab.prepared import Prepared, load_data, prepare
+from activebias.lab.recipe import Recipe
+from activebias.lab.store import ResultStore, TrialResult, config_hash
+from activebias.lab.trainer import Run, resolve_method
+
+_log = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True)
+class EpochDone:
+    """What a progress bar needs to know: an epoch is over. `method` is None while methods share it."""
+
+    recipe: str
+    seed: int
+    method: str | None
+    epoch: int
+    test_error: float
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Where everything of the lab lies: results, checkpoints, models and figures under one folder."""
+
+    folder: Path
+    data: str | Path | None = None
+    device: str = "cpu"
+    interval: float = 1.0
+
+    @property
+    def store(self) -> ResultStore:
+        """The result store."""
+        return ResultStore(self.folder)
+
+    def checkpoint(self, recipe: Recipe, seed: int, name: str) -> Checkpoint:
+        """Return the checkpoint of one run of a trial."""
+        folder = self.folder / "checkpoints" / f"{recipe.name}-{config_hash(recipe.config())}-{seed}"
+        return Checkpoint(folder / f"{name}.pt", interval=self.interval)
+
+    def model_path(self, recipe: Recipe, method: str, seed: int) -> Path:
+        """Return the file of a trained model with its history."""
+        name = f"{recipe.name}-{config_hash(recipe.config())}-{method}-{seed}.pt"
+        return self.folder / "models" / name
+
+
+OnEpoch = Callable[[EpochDone], object]
+OnResult = Callable[[TrialResult], object]
+
+
+@final
+@dataclass(frozen=True)
+class Listener:
+    """Who wants to know: called after every epoch and for every result."""
+
+    on_epoch: OnEpoch = lambda done: None
+    on_result: OnResult = lambda result: None
+
+
+def count_epochs(recipe: Recipe, methods: Iterable[str | Method], seeds: Iterable[int], place: Place) -> int:
+    """Return how many epochs are to be trained for what the store does not hold yet."""
+    resolved = [resolve_method(method) for method in methods]
+    names = [method.name for method in resolved]
+    missing = place.store.missing(recipe.name, recipe.config(), names, seeds)
+    by_name = {method.name: method for method in resolved}
+    burn_ins = {(seed, by_name[name].order == "scan") for name, seed in missing}
+    return len(burn_ins) * recipe.burn_in + len(missing) * max(recipe.epochs - recipe.burn_in, 0)
+
+
+def run_trials(
+    recipe: Recipe,
+    *,
+    methods: Sequence[str | Method],
+    seeds: Sequence[int],
+    place: Place,
+    dataset: Dataset | None = None,
+    listener: Listener | None = None,
+    keep_models: bool = False,
+) -> list[TrialResult]:
+    """Train what the store does not hold yet, and return the results of these methods and seeds.
+
+    Args:
+        recipe: the experiment.
+        methods: names, or `Method`s of your own (a new statistic needs a new name: results go by it).
+        seeds: one trial each.
+        place: where results and checkpoints go, where the data lies, and the device.
+        dataset: the data, if it is not the recipe's named one.
+        listener: is told about epochs and results.
+        keep_models: save every model with its history, and train again what has a result but no file.
+    """
+    listener = listener or Listener()
+    resolved = list({method.name: method for method in map(resolve_method, methods)}.values())
+    names = [method.name for method in resolved]
+    config = recipe.config()
+    missing = set(place.store.missing(recipe.name, config, names, seeds))
+    if keep_models:
+        missing |= {
+            (name, seed)
+            for name in names
+            for seed in seeds
+            if not place.model_path(recipe, name, seed).exists()
+        }
+    device = torch.device(place.device)
+    teacher: Tensor | None = None
+    for seed in dict.fromkeys(seeds):
+        wanted = [method for method in resolved if (method.name, seed) in missing]
+        if not wanted:
+            continue
+        if dataset is None:
+            dataset = load_data(recipe, place.data)
+        if recipe.teacher is not None and teacher is None:
+            teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
+        data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
+        for scans in (True, False):
+            group = [method for method in wanted if (method.order == "scan") is scans]
+            if group:
+                _run_group(recipe, data, group, seed, place, listener, keep_models)
+    stored = place.store.load(recipe.name, config)
+    return [result for result in stored if result.method in names and result.seed in seeds]
+
+
+def _run_group(
+    recipe: Recipe,
+    data: Prepared,
+    methods: Sequence[Method],
+    seed: int,
+    place: Place,
+    listener: Listener,
+    keep_models: bool,
+) -> None:
+    """Train the burn-in that these methods share, then each method from there."""
+    shared = place.checkpoint(recipe, seed, f"burn-in-{'scan' if methods[0].order == 'scan' else 'uniform'}")
+    branch_point: dict[str, Any] | None = None
+    for method in methods:
+        own = place.checkpoint(recipe, seed, method.name)
+        run = Run(recipe, data, [method], seed=seed)
+        if (state := own.read()) is not None:
+            run.load_state_dict(state)
+        elif recipe.burn_in > 0:
+            if branch_point is None:
+                branch_point = _burn_in(recipe, data, methods, seed, shared, listener)
+            run.load_state_dict(branch_point)
+        _train_until(run, recipe.epochs, own, listener, method.name)
+        result = _result(run, method)
+        if keep_models:
+            state = run.state_dict() | {"config": recipe.config(), "seed": seed, "method": method.name}
+            Checkpoint(place.model_path(recipe, method.name, seed)).write(state)
+        place.store.append(result)
+        own.remove()
+        listener.on_result(result)
+    shared.remove()
+
+
+def _burn_in(
+    recipe: Recipe,
+    data: Prepared,
+    methods: Sequence[Method],
+    seed: int,
+    checkpoint: Checkpoint,
+    listener: Listener,
+) -> dict[str, Any]:
+    """Return the state after the burn-in, which holds the memory of every method."""
+    run = Run(recipe, data, methods, seed=seed)
+    state = checkpoint.read()
+    # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
+    if state is not None and set(run.biases) <= set(state["biases"]):
+        run.load_state_dict(state)
+    _train_until(run, min(recipe.burn_in, recipe.epochs), checkpoint, listener, None)
+    state = run.state_dict()
+    if checkpoint.due():
+        checkpoint.write(state)
+    return state
+
+
+def _train_until(
+    run: Run, epochs: int, checkpoint: Checkpoint, listener: Listener, method: str | None
+) -> None:
+    while run.epoch < epochs:
+        run.train_epoch()
+        if run.epoch < run.recipe.epochs and checkpoint.due():
+            checkpoint.write(run.state_dict())
+        listener.on_epoch(EpochDone(run.recipe.name, run.seed, method, run.epoch, run.test_error[-1]))
+
+
+def _result(run: Run, method: Method) -> TrialResult:
+    device = run.data.device
+    clean = run.data.dataset.clean_targets
+    details: dict[str, Any] = {"threads": torch.get_num_threads()} if device.type == "cpu" else {}
+    if clean is not None:
+        details["wrong_labels"] = int((clean != run.data.dataset.train.targets).sum())
+    if run.data.dataset.notes:
+        details["notes"] = list(run.data.dataset.notes)
+    return TrialResult(
+        recipe=run.recipe.name,
+        method=method.name,
+        seed=run.seed,
+        config=run.recipe.config(),
+        test_error=run.test_error,
+        train_error=run.train_error,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        seconds=run.seconds,
+        details=details,
+    )
+
+
+def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listener: Listener) -> Tensor:
+    """Return a teacher's probabilities of the training examples, (N, C); it is trained if it is not here.
+
+    There is one teacher for all trials (Scan, seed 0), as in the paper.
+    """
+    path = place.model_path(recipe, "scan", 0)
+    if not path.exists():
+        _log.info("Training the teacher %s first.", recipe.name)
+        run_trials(
+            recipe,
+            methods=["scan"],
+            seeds=[0],
+            place=place,
+            dataset=dataset,
+            listener=listener,
+            keep_models=True,
+        )
+    state = Checkpoint(path).read()
+    if state is None:
+        raise ValueError(f"The teacher {path} cannot be read: delete it, and it is trained again.")
+    data = prepare(recipe, dataset, seed=0, device=torch.device(place.device))
+    run = Run(recipe, data, [resolve_method("scan")], seed=0)
+    run.model.load_state_dict(state["model"])
+    return predict(run.model, data.train).softmax(-1)

@@ -1,0 +1,249 @@
+"""The command: flags, JSON, errors, and what the tables and figures commands leave behind."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from activebias.cli import app
+from activebias.lab import RECIPES, theory
+from activebias.lab.data import SOURCES
+
+COMMON = {"--out", "--json", "--debug", "--help"}
+RUNS = COMMON | {"--data", "--device", "--epochs", "--quiet", "--seed"}
+# Scripts depend on these: a flag may be added here, but none may vanish or change its name.
+FLAGS = {
+    "demo": COMMON | {"--trials", "--seed", "--quiet"},
+    "recipes": {"--json", "--debug", "--help"},
+    "train": RUNS | {"--method", "--noise"},
+    "compare": RUNS | {"--methods", "--noise", "--trials"},
+    "reproduce": RUNS | {"--methods", "--trials"},
+    "figures": COMMON | {"--seed"},
+    "theory": {"--seed", "--json", "--debug", "--help"},
+    "data": {"--data", "--json", "--debug", "--help"},
+    "data get": {"--data", "--quiet", "--debug", "--help"},
+}
+SHORT = ["compare", "digits", "--epochs", "3", "--trials", "2", "--methods", "scan,wpv"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def all_commands():
+    root = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        yield name, command
+        for inner, subcommand in getattr(command, "commands", {}).items():
+            yield f"{name} {inner}", subcommand
+
+
+def test_flags_are_frozen():
+    found = {
+        name: {option for each in command.params for option in each.opts if option.startswith("--")}
+        | {"--help"}
+        for name, command in all_commands()
+    }
+    assert found == FLAGS
+
+
+@pytest.mark.parametrize("name", [*FLAGS, ""])
+def test_every_help_has_an_example(name):
+    text = run(*name.split(), "--help").output
+    assert "Example: activebias" in text
+
+
+def test_help_lists_the_commands():
+    text = run("--help").output
+    assert all(name.split()[0] in text for name in FLAGS)
+    assert run("--version").output.strip().count(".") == 2
+
+
+def test_compare_json_is_as_promised(tmp_path):
+    value = json.loads(run(*SHORT, "--json", "--out", tmp_path).stdout)
+    assert list(value) == ["recipe", "trials", "methods"]
+    assert (value["recipe"], value["trials"]) == ("digits", 2)
+    assert list(value["methods"]) == ["scan", "wpv"]
+    for metrics in value["methods"].values():
+        assert list(metrics) == ["best_test_error", "last10_test_error", "best_train_error"]
+        assert all(list(each) == ["mean", "stderr"] for each in metrics.values())
+        assert all(isinstance(number, float) for each in metrics.values() for number in each.values())
+
+
+def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
+    first = run(*SHORT, "--out", tmp_path)
+    assert "Scan" in first.stdout
+    assert "digits, 2 trials, 3 epochs" in first.stdout
+    assert "Label noise: uniform_other, 20 %" in first.stdout
+    assert "digits, trial 1, WPV: best test error" in first.stderr
+    assert "4 of 4" in first.stderr
+    again = run(*SHORT, "--out", tmp_path)
+    assert "4 of 4 results are in" in again.stderr
+    assert "trial 1" not in again.stderr
+    assert again.stdout == first.stdout
+    more = run(*SHORT, "--trials", "3", "--noise", "0", "--quiet", "--out", tmp_path)
+    assert more.stderr == ""
+    assert "Label noise" not in more.stdout
+    assert len((tmp_path / "digits.jsonl").read_text().splitlines()) == 4 + 6
+
+
+def test_train_saves_the_model_with_its_history(tmp_path):
+    arguments = ("train", "digits", "--method", "wtc", "--epochs", "3", "--seed", "4", "--out", tmp_path)
+    value = json.loads(run(*arguments, "--json").stdout)
+    assert (value["method"], value["seed"]) == ("wtc", 4)
+    state = torch.load(value["model"], weights_only=True)
+    assert state["biases"]["wtc"]["history"]["values"].shape[0] == 1297
+    assert state["config"]["epochs"] == 3
+    assert value["model"] in run(*arguments).stdout.replace("\n", "")
+
+
+def test_demo_table_sentence_and_figure(tmp_path, monkeypatch):
+    from activebias.lab import recipes
+
+    digits = recipes.digits()
+    monkeypatch.setitem(recipes.RECIPES, "digits", lambda: digits.shortened(4))
+    text = run("demo", "--trials", "2", "--out", tmp_path).stdout
+    assert "WTC" in text
+    assert "p < 0.05" in text
+    for suffix in ("png", "svg"):
+        path = tmp_path / "figures" / f"digits.{suffix}"
+        assert path.stat().st_size > 1000
+    value = json.loads(run("demo", "--trials", "2", "--out", tmp_path, "--json").stdout)
+    assert len(value["methods"]) == 5
+    assert value["conclusion"] in " ".join(text.split())
+
+
+def test_reproduce_beside_the_paper(tmp_path, real_data):
+    real_data("trec")
+    real_data("embeddings")
+    arguments = ("reproduce", "qt-cnn", "--epochs", "1", "--trials", "1", "--methods", "scan,wpv")
+    value = json.loads(run(*arguments, "--json", "--out", tmp_path).stdout)
+    assert (value["recipe"], list(value["methods"])) == ("qt-cnn", ["scan", "wpv"])
+    assert value["methods"]["scan"]["best_test_error"]["stderr"] is None
+    text = run("reproduce", "qt-cnn", "--epochs", "1", "--trials", "0", "--out", tmp_path).stdout
+    assert "paper" in text
+    assert "Word vectors: glove.6B.50d" in text
+
+
+def test_reproduce_everything_tells_what_is_left_out(tmp_path):
+    nowhere = tmp_path / "no data"
+    result = run("reproduce", "--json", "--out", tmp_path, "--data", nowhere)
+    assert json.loads(result.stdout) == {"rows": []}
+    assert result.stderr.count("is left out") == 11
+    assert "no results" in run("reproduce", "mnist-fc", "--trials", "0", "--out", tmp_path).stderr
+
+
+def test_figures(tmp_path):
+    run(*SHORT, "--quiet", "--out", tmp_path)
+    run(*SHORT, "--quiet", "--noise", "0", "--out", tmp_path)
+    files = json.loads(run("figures", "--out", tmp_path, "--json").stdout)["files"]
+    names = sorted(os.path.basename(file) for file in files if file.endswith(".png"))
+    assert len(names) == 3
+    assert names[-1] == "toy.png"
+    assert all(name.startswith("digits-") for name in names[:-1])
+
+
+def test_listings():
+    assert [each["name"] for each in json.loads(run("recipes", "--json").stdout)["recipes"]] == list(RECIPES)
+    assert all(name in run("recipes").stdout for name in RECIPES)
+    listed = json.loads(run("data", "--json", "--data", "nowhere").stdout)
+    assert [each["name"] for each in listed["data"]] == list(SOURCES)
+    text = run("data", "--data", "nowhere").stdout
+    assert "mnist: missing." in text
+    assert "digits: present." in text
+
+
+def test_theory(monkeypatch):
+    monkeypatch.setattr(theory, "check_all", functools.cache(theory.check_all))
+    value = json.loads(run("theory", "--json").stdout)
+    assert value["total_variance"]["exact_relative_error"] < 1e-12
+    assert "Equation 5" in run("theory").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["compare", "mnist-fx"], 2, "Did you mean 'mnist-fc'"),
+        (["compare", "digits", "--methods", "scan,wvp"], 2, "Did you mean 'wpv'"),
+        (["compare", "digits", "--methods", ","], 2, "at least one method"),
+        (["compare", "digits", "--noise", "lots"], 2, "must be a share such as 0.1"),
+        (["compare", "digits", "--trials", "0"], 2, "--trials"),
+        (["compare", "digits", "--device", "tpu9"], 2, "--device"),
+        (["compare", "wnut17-cnn", "--methods", "sd"], 2, "words train together"),
+        (["reproduce", "digits"], 2, "no row 'digits'"),
+        (["train"], 2, "RECIPE"),
+        (
+            ["compare", "mnist-fc", "--data", "nowhere"],
+            1,
+            "mnist is missing: run `activebias data get mnist`",
+        ),
+        (["data", "get", "mnits"], 1, "There is no data set 'mnits'"),
+        (["data", "get", "ontonotes5", "--data", "nowhere"], 1, "cannot be downloaded, it is licensed"),
+        (["figures", "qt-cnn"], 1, "There are no results of qt-cnn"),
+    ],
+)
+def test_errors_are_one_sentence(arguments, code, message, tmp_path):
+    if arguments[0] in ("compare", "reproduce", "figures"):
+        arguments = [*arguments, "--out", str(tmp_path)]
+    result = run(*arguments, code=code)
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert "Traceback" not in result.output
+    if code == 1:
+        assert result.stderr.startswith("activebias: ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    result = CliRunner().invoke(app, ["compare", "mnist-fc", "--data", str(tmp_path), "--debug"])
+    assert type(result.exception).__name__ == "DataError"
+
+
+def test_a_damaged_store_is_named(tmp_path):
+    (tmp_path / "digits.jsonl").write_text("nonsense\n{}\n")
+    result = run(*SHORT, "--out", tmp_path, code=1)
+    assert "digits.jsonl, line 1: not a result" in result.stderr
+
+
+def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "activebias",
+        "compare",
+        "digits",
+        "--methods",
+        "scan",
+        "--out",
+        tmp_path,
+    ]
+    process = subprocess.Popen(
+        [*command, "--trials", "500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "digits.jsonl").exists():
+        time.sleep(0.05)
+        assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert complaint.rstrip().endswith("Stopped. The same command goes on where it was.")
+    done = len((tmp_path / "digits.jsonl").read_text().splitlines())
+    finished = subprocess.run(
+        [*command, "--trials", str(done), "--json"], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert json.loads(finished.stdout)["trials"] == done
+    assert finished.stderr == ""

@@ -1,0 +1,198 @@
+"""Trials: branches equal separate runs, a killed run goes on as if nothing had been, nothing runs twice."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import activebias as ab
+import lab_worker
+from activebias.lab import Listener, Noise, Place, get_recipe, run_trials
+from activebias.lab.prepared import load_data, prepare
+from activebias.lab.randomness import derived_generator, derived_seed
+from activebias.lab.trainer import Run, resolve_method
+from activebias.lab.trials import count_epochs
+from processes import finish, start
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the curves of the worker's trial when nothing happens to it."""
+    return curves(lab_worker.run(tmp_path_factory.mktemp("whole")))
+
+
+def curves(results):
+    return {result.method: (result.test_error, result.train_error) for result in results}
+
+
+def same(first, second):
+    """Compare states: dicts of dicts of tensors, bit by bit; what a run has drawn ahead does not matter."""
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    return first == second
+
+
+@pytest.mark.parametrize("method", ab.METHODS)
+def test_a_branch_equals_a_run_of_its_own(method):
+    recipe = replace(get_recipe("digits"), epochs=4, burn_in=2, batch_size=50).limited(220)
+    data = prepare(recipe, load_data(recipe), seed=3, device=CPU)
+    chosen = resolve_method(method)
+    group = [each for each in ab.METHODS.values() if (each.order == "scan") == (chosen.order == "scan")]
+    shared, branch, alone = (
+        Run(recipe, data, methods, seed=3) for methods in (group[::-1], [chosen], [chosen])
+    )
+    for _ in range(2):
+        shared.train_epoch()
+    state = shared.state_dict()
+    other = Run(recipe, data, [group[0]], seed=3)
+    other.load_state_dict(state)
+    other.train_epoch()  # whose training must not touch what the others branch from
+    branch.load_state_dict(state)
+    for _ in range(4):
+        alone.train_epoch()
+    for _ in range(2):
+        branch.train_epoch()
+    ours, theirs = branch.state_dict(), alone.state_dict()
+    for part in ("model", "optimiser", "test_error", "train_error"):
+        assert same(ours[part], theirs[part]), part
+    for part in ("history", "scores", "num_skipped"):
+        assert same(ours["biases"][method][part], theirs["biases"][method][part]), part
+
+
+def test_the_loop_is_the_one_of_the_readme():
+    recipe = replace(get_recipe("digits"), epochs=3, burn_in=1, batch_size=32, noise=None).limited(200)
+    data = prepare(recipe, load_data(recipe), seed=5, device=CPU)
+    run = Run(recipe, data, [resolve_method("wpv")], seed=5)
+    model = recipe.model(data.dataset, derived_generator(5, "weights"))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    bias = ab.ActiveBias("wpv", num_instances=200, num_classes=10, burn_in=1, seed=derived_seed(5, "order"))
+    samples = torch.utils.data.TensorDataset(data.train.inputs[0], data.train.targets)
+    loader = torch.utils.data.DataLoader(
+        ab.with_index(samples), batch_size=32, sampler=bias.sampler(batch_size=32), drop_last=True
+    )
+    for epoch in range(3):
+        run.train_epoch()
+        bias.set_epoch(epoch)
+        for index, (inputs, targets) in loader:
+            optimiser.zero_grad()
+            bias.loss(model(inputs), targets, index).backward()
+            optimiser.step()
+    for ours, theirs in zip(run.model.parameters(), model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+    # 200 // 32 = 6 batches an epoch: 192 visits, and the entry that every history begins with.
+    assert int(run.biases["wpv"].history.values()[1].sum()) == 200 + 3 * 192
+
+
+def test_a_shared_run_does_not_go_beyond_the_burn_in():
+    recipe = replace(get_recipe("digits"), burn_in=1).limited(150)
+    data = prepare(recipe, load_data(recipe), seed=0, device=CPU)
+    run = Run(recipe, data, [resolve_method("scan"), resolve_method("wd")], seed=0)
+    run.train_epoch()
+    with pytest.raises(RuntimeError, match="burn-in is over after 1 epochs: branch"):
+        run.train_epoch()
+    with pytest.raises(ValueError, match="all scanning or all drawing"):
+        Run(recipe, data, [resolve_method("scan"), resolve_method("sd")], seed=0)
+    with pytest.raises(ValueError, match="no memory of wpv"):
+        Run(recipe, data, [resolve_method("wpv")], seed=0).load_state_dict(run.state_dict())
+
+
+def test_methods_of_a_trial_share_weights_noise_and_burn_in(tmp_path):
+    recipe = lab_worker.small_recipe()
+    results = curves(
+        run_trials(recipe, methods=["scan", "wd", "wpv", "uni", "sd"], seeds=[1], place=Place(tmp_path))
+    )
+    assert results["scan"][0][:3] == results["wd"][0][:3] == results["wpv"][0][:3]
+    assert results["uni"][0][:3] == results["sd"][0][:3]
+    assert len({result for result, _ in results.values()}) == 5
+
+
+def test_trials_differ_in_noise_weights_and_order():
+    recipe = replace(get_recipe("digits"), noise=Noise("uniform_other", 0.2))
+    dataset = load_data(recipe)
+    first, second = (prepare(recipe, dataset, seed=seed, device=CPU) for seed in (0, 1))
+    assert (first.train.targets != second.train.targets).float().mean() > 0.2
+    runs = [Run(recipe, data, [resolve_method("scan")], seed=k) for k, data in enumerate((first, second))]
+    assert not torch.equal(*(next(run.model.parameters()) for run in runs))
+    orders = []
+    for run in runs:
+        bias = run.biases["scan"]
+        bias.set_epoch(0)
+        orders.append(list(bias.sampler(batch_size=10)))
+    assert orders[0] != orders[1]
+
+
+def test_the_global_random_state_is_left_alone(tmp_path):
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    run_trials(lab_worker.small_recipe().shortened(2), methods=["spv"], seeds=[0], place=Place(tmp_path))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_nothing_is_computed_twice(tmp_path):
+    recipe, place = lab_worker.small_recipe(), Place(tmp_path)
+    assert count_epochs(recipe, ["scan", "wpv", "spv"], [0, 1], place) == 2 * (2 * 3 + 3 * 3)
+    first = run_trials(recipe, methods=["scan", "spv"], seeds=[0], place=place)
+    epochs = []
+    listener = Listener(on_epoch=epochs.append)
+    assert count_epochs(recipe, ["scan", "wpv", "spv"], [0], place) == 6
+    both = run_trials(recipe, methods=["scan", "wpv", "spv"], seeds=[0], place=place, listener=listener)
+    assert {done.method for done in epochs} == {None, "wpv"}
+    assert len(epochs) == 6
+    assert [result for result in both if result.method != "wpv"] == first
+    assert run_trials(recipe, methods=["scan"], seeds=[0], place=place, listener=listener) == first[:1]
+    assert len(epochs) == 6
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+@pytest.mark.parametrize(("num_epochs", "in_the_middle"), [(2, False), (4, True), (10, True)])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, whole, num_epochs, in_the_middle):
+    process = start(lab_worker.run_and_die, tmp_path / "killed", num_epochs, in_the_middle)
+    process.join(120)
+    assert process.exitcode == -9
+    seen = []
+    resumed = lab_worker.run(tmp_path / "killed", Listener(on_epoch=seen.append))
+    total = count_epochs(lab_worker.small_recipe(), lab_worker.METHODS, [0], Place(tmp_path / "nowhere"))
+    assert len(seen) == total - num_epochs
+    assert curves(resumed) == whole
+    assert not list((tmp_path / "killed" / "checkpoints").iterdir())
+
+
+def test_the_worker_ends_well_when_it_is_not_killed(tmp_path):
+    finish(start(lab_worker.run_and_die, tmp_path, 10_000, False))
+
+
+def test_a_damaged_checkpoint_only_costs_its_epochs(tmp_path, whole, caplog):
+    recipe, place = lab_worker.small_recipe(), Place(tmp_path)
+    path = place.checkpoint(recipe, 0, "scan").path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"half a file")
+    results = run_trials(recipe, methods=["scan"], seeds=[0], place=place)
+    assert "cannot be read" in caplog.text
+    assert curves(results)["scan"] == whole["scan"]
+
+
+def test_a_burn_in_of_other_methods_is_not_taken(tmp_path, whole):
+    recipe, place = lab_worker.small_recipe(), Place(tmp_path, interval=0.0)
+
+    def stop(done):
+        if done.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(recipe, methods=["scan"], seeds=[0], place=place, listener=Listener(on_epoch=stop))
+    results = run_trials(recipe, methods=["wpv"], seeds=[0], place=place)
+    assert curves(results)["wpv"] == whole["wpv"]
+
+
+def test_batches_must_fit_the_data(tmp_path):
+    with pytest.raises(ValueError, match="`batch_size` must be at most the number of training examples, 50"):
+        run_trials(get_recipe("digits").limited(50), methods=["scan"], seeds=[0], place=Place(tmp_path))
