@@ -14,6 +14,7 @@ from activebias.distributed import ranks
 from activebias.history import PredictionHistory, sort_visits
 from activebias.losses import cross_entropy
 from activebias.methods import METHODS, Method, get_method
+from activebias.metrics import metrics
 from activebias.order import EpochOrder
 from activebias.sampling import EmphasisSampler
 from activebias.scores import Scores
@@ -340,9 +341,7 @@ class ActiveBias:
             return None
         if self.method.order == "emphasis" and self.emphasises:
             return self._scores.probabilities()
-        return torch.full(
-            (self.num_instances,), 1 / self.num_instances, dtype=torch.float64, device=self.device
-        )
+        return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
 
     @property
     def num_skipped(self) -> int:
@@ -353,6 +352,10 @@ class ActiveBias:
     def num_bytes(self) -> int:
         """How many bytes history and scores take."""
         return self.history.num_bytes + self._scores.num_bytes
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is worth logging; reads every history, and waits for the device."""
+        return metrics(self)
 
     def _settings(self) -> dict[str, Any]:
         return {
