@@ -245,7 +245,7 @@ class ActiveBias:
         checks.index_range(index, self.num_instances)
         weight = self._weight(index)
         if (num_real := self._step.num_real(index.shape[0])) is not None:
-            weight *= self._step.filling_scale()
+            weight *= self._step.filling_scale(index.shape[0])
             weight[num_real:] = 0
         return weight
 
