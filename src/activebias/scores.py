@@ -1,5 +1,7 @@
 """The score of every instance with its running sum, and the emphasis that follows from them."""
 
+from typing import Any
+
 import torch
 
 from activebias import emphasis
@@ -31,6 +33,16 @@ class Scores:
             self._total += self._values.sum(dtype=torch.float64)
         if method.order == "emphasis":
             self._sums = BlockSums(self._values)
+        self._native_values, self._native_total = native(self._values), native(self._total)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the NumPy views out of a pickle or deep copy: there they would be arrays of their own."""
+        views = ("_native_values", "_native_total")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the views anew."""
+        vars(self).update(state)
         self._native_values, self._native_total = native(self._values), native(self._total)
 
     @property
