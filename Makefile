@@ -4,18 +4,28 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help test demo lint types docs test-gpu benchmark clean
+.PHONY: help test examples demo lint types docs test-gpu benchmark clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e '.[dev,lightning,huggingface,sklearn,torchdata]'
+	@touch $@
+
+# Ray is as large as all the other frameworks together and slow to start its workers: its test is skipped
+# by `make test`, with that reason, and its example runs here.
+$(STAMP)-examples: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@touch $@
 
 test: $(STAMP)  ## run the tests (doctests and README blocks included)
 	$(BIN)/python -m pytest
+
+examples: $(STAMP)-examples  ## run every example, with all the frameworks, and compare their accuracies
+	$(BIN)/python examples/run_all.py
 
 demo: $(STAMP)  ## show on noisy digits what emphasis gains
 	$(BIN)/python -m activebias demo

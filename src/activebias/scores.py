@@ -50,11 +50,12 @@ class Scores:
         """How many bytes the scores take, with the sums that draws need."""
         return self._values.nbytes + (self._sums.num_bytes if self._sums else 0)
 
-    def values(self) -> torch.Tensor:
-        """Return a copy of all scores."""
+    def values(self, index: torch.Tensor | None = None) -> torch.Tensor:
+        """Return a copy of the scores, of all instances or of the given ones."""
         if self.method.statistic is None:
-            return torch.zeros(self.num_instances, device=self._total.device)
-        return self._values[: self.num_instances].clone()
+            number = self.num_instances if index is None else index.numel()
+            return torch.zeros(number, device=self._total.device)
+        return self._values[: self.num_instances].clone() if index is None else self._values[index]
 
     def mean(self) -> Array:
         """Return ε = mean(s) over the whole data set."""
