@@ -1,5 +1,7 @@
 """The plain PyTorch loop: four lines more than without Active Bias. All other examples are compared to it."""
 
+import argparse
+
 import torch
 from torch.utils.data import DataLoader
 
@@ -17,7 +19,7 @@ from digits import (
 )
 
 
-def main() -> float:
+def main(save: str | None = None) -> float:
     torch.set_num_threads(1)
     dataset, model = train_set(), make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
@@ -34,8 +36,12 @@ def main() -> float:
             optimizer.step()
         size = bias.metrics()["effective_sample_size"]
         print(f"epoch {epoch}: effective sample size {size:.0f} of {len(dataset)}")
+    if save:
+        bias.save(save)
     return accuracy(model)
 
 
 if __name__ == "__main__":
-    report(main())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--save", help="a file for the bias's state at the end")
+    report(main(parser.parse_args().save))

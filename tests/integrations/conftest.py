@@ -38,6 +38,12 @@ def run_example() -> Callable[..., float]:
 
 
 @pytest.fixture(scope="session")
-def plain_accuracy(run_example) -> float:
-    """Return the accuracy of the plain loop, which every other example is compared to."""
-    return run_example("plain_loop.py")
+def plain_state(tmp_path_factory) -> Path:
+    """Return where the plain loop's bias is saved; every other example is compared to that loop."""
+    return tmp_path_factory.mktemp("plain") / "bias.pt"
+
+
+@pytest.fixture(scope="session")
+def plain_accuracy(run_example, plain_state) -> float:
+    """Return the accuracy of the plain loop."""
+    return run_example("plain_loop.py", "--save", str(plain_state))

@@ -223,9 +223,5 @@ def test_a_sampler_made_before_the_ranks_are_known_is_refused():
         ActiveBiasCallback(bias).on_train_start(trainer, None)
 
 
-def test_example(run_example, plain_accuracy):
-    assert run_example("lightning_trainer.py") == plain_accuracy
-
-
 def test_example_on_two_processes(run_example, plain_accuracy):
     assert run_example("lightning_trainer.py", "--devices", "2") == plain_accuracy
