@@ -3,21 +3,37 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help test demo lint types docs test-gpu benchmark clean
+.PHONY: help test examples demo lint types docs test-gpu benchmark clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(STAMP): pyproject.toml constraints.txt
+# What a user installs to run the experiments: quick, and all that the demo needs.
+$(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[lab]'
+	@touch $@
+
+# What the tests need on top: the frameworks of the integrations and the developer's tools.
+$(STAMP): $(VENV)/.lab
+	$(INSTALL) -e '.[dev,lightning,huggingface,sklearn,torchdata]'
+	@touch $@
+
+# Ray is as large as all the other frameworks together and slow to start its workers: its test is skipped
+# by `make test`, with that reason, and its example runs here.
+$(STAMP)-examples: $(STAMP)
+	$(INSTALL) -e '.[ray]'
 	@touch $@
 
 test: $(STAMP)  ## run the tests (doctests and README blocks included)
 	$(BIN)/python -m pytest
 
-demo: $(STAMP)  ## show on noisy digits what emphasis gains
+examples: $(STAMP)-examples  ## run every example, with all the frameworks, and compare their accuracies
+	$(BIN)/python examples/run_all.py
+
+demo: $(VENV)/.lab  ## show on noisy digits what emphasis gains
 	$(BIN)/python -m activebias demo
 
 lint: $(STAMP)  ## ruff: style and format

@@ -15,6 +15,7 @@ from activebias.history import PredictionHistory
 from activebias.losses import cross_entropy
 from activebias.memory import InstanceMemory
 from activebias.methods import Method, get_method
+from activebias.metrics import metrics
 from activebias.order import EpochOrder
 from activebias.sampling import EmphasisSampler
 from activebias.steps import Step
@@ -261,7 +262,7 @@ class ActiveBias:
         checks.index_range(index, self.num_instances)
         weight = self._memory.weight(index)
         if (num_real := self._step.num_real(index.shape[0])) is not None:
-            weight *= self._step.filling_scale()
+            weight *= self._step.filling_scale(index.shape[0])
             weight[num_real:] = 0
         return weight
 
@@ -303,9 +304,7 @@ class ActiveBias:
             return None
         if self.method.order == "emphasis" and self.emphasises:
             return self._memory.scores.probabilities()
-        return torch.full(
-            (self.num_instances,), 1 / self.num_instances, dtype=torch.float64, device=self.device
-        )
+        return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
 
     @property
     def num_skipped(self) -> int:
@@ -320,6 +319,10 @@ class ActiveBias:
     def num_bytes(self) -> int:
         """How many bytes history and scores take."""
         return self.history.num_bytes + self._memory.scores.num_bytes
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is worth logging; reads every history, and waits for the device."""
+        return metrics(self)
 
     def _settings(self) -> dict[str, Any]:
         return {

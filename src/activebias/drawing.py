@@ -68,6 +68,7 @@ class BlockSums:
             # Rounding must not carry the target past the block's end, where the padding is.
             end = cumulative[..., -1]
             target = xp.minimum(target, xp.nextafter(end, xp.zeros_like(end)))
+            # Where every score is 0 there is no place to find; the caller does not use it, but it must exist.
             inside = xp.where(end > 0, (cumulative <= target[..., None]).sum(-1), 0)
             below = cumulative.reshape(-1)[arange_like(index, index.shape[0]) * BLOCK + (inside - 1).clip(0)]
             target = target - xp.where(inside > 0, below, 0)

@@ -6,7 +6,7 @@ show. Nothing here computes anything: the functions are those that a CPU runs, r
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -36,6 +36,10 @@ class Graphed:
         self._idle = idle
         self._graphs: dict[Shape, _Recorded] = {}
         self._seen: Counter[Shape] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the graphs out of a pickle or deep copy: they speak of this object's storage."""
+        return {**vars(self), "_graphs": {}}
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """Return what the function returns."""

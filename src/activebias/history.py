@@ -115,6 +115,15 @@ class PredictionHistory:
     def _use(self, values: torch.Tensor) -> None:
         self._values, self._entries = values, native(values)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the NumPy views out of a pickle or deep copy: there they would be arrays of their own."""
+        return {name: value for name, value in vars(self).items() if name not in ("_counts", "_entries")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the views anew."""
+        vars(self).update(state)
+        self._counts, self._entries = native(self._count), native(self._values)
+
     def _count_dtype(self) -> torch.dtype:
         """In a window the count stays below 2·window, so that one byte is mostly enough."""
         if self.window is None or self.window > 16383:

@@ -40,6 +40,11 @@ class EmphasisSampler(DistributedSampler[int]):
         """The instances of one step over all ranks."""
         return self.batch_size * self.num_replicas
 
+    @property
+    def num_remaining(self) -> int:
+        """How many indices of the epoch, over all ranks, have not been trained on yet."""
+        return self.num_items - self.bias._order.position
+
     def __len__(self) -> int:
         """Return how many indices this rank gets in a whole epoch."""
         full, rest = divmod(self.num_items, self.global_batch_size)

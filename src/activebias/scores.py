@@ -1,5 +1,7 @@
 """The score of every instance with its running sum, and the emphasis that follows from them."""
 
+from typing import Any
+
 import torch
 
 from activebias import emphasis
@@ -33,16 +35,27 @@ class Scores:
             self._sums = BlockSums(self._values)
         self._native_values, self._native_total = native(self._values), native(self._total)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the NumPy views out of a pickle or deep copy: there they would be arrays of their own."""
+        views = ("_native_values", "_native_total")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the views anew."""
+        vars(self).update(state)
+        self._native_values, self._native_total = native(self._values), native(self._total)
+
     @property
     def num_bytes(self) -> int:
         """How many bytes the scores take, with the sums that draws need."""
         return self._values.nbytes + (self._sums.num_bytes if self._sums else 0)
 
-    def values(self) -> torch.Tensor:
-        """Return a copy of all scores."""
+    def values(self, index: torch.Tensor | None = None) -> torch.Tensor:
+        """Return a copy of the scores, of all instances or of the given ones."""
         if self.method.statistic is None:
-            return torch.zeros(self.num_instances, device=self._total.device)
-        return self._values[: self.num_instances].clone()
+            number = self.num_instances if index is None else index.numel()
+            return torch.zeros(number, device=self._total.device)
+        return self._values[: self.num_instances].clone() if index is None else self._values[index]
 
     def mean(self) -> Array:
         """Return ε = mean(s) over the whole data set."""

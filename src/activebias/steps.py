@@ -36,27 +36,40 @@ class Step:
     def _remaining(self) -> int:
         return self._order.num_items - self._order.position
 
-    def _share(self) -> int:
-        """Return how many items of this step are this rank's; 0 without a sampler: nobody has said."""
+    def _sharded_elsewhere(self) -> bool:
+        """Return whether somebody else (Accelerate) deals the sampler's batches out to the ranks."""
+        return self.sampler is not None and self.num_ranks > self.sampler.num_replicas
+
+    def _share(self, num_items: int) -> int:
+        """Return how many items of this step are this rank's, where `num_items` of them come at a time.
+
+        0 without a sampler: nobody has said.
+        """
         if self.sampler is None:
             return 0
-        if self.num_ranks > self.sampler.num_replicas:
-            return self.sampler.batch_size  # somebody else shards, and fills up to whole batches
+        if self._sharded_elsewhere():
+            # Whole batches are dealt out in turn, and the last round is filled up.
+            num_rounds = -(-self._remaining() // (max(num_items, 1) * self.num_ranks))
+            return min(self.sampler.batch_size, num_rounds * num_items)
         return min(self.sampler.batch_size, -(-self._remaining() // self.num_ranks))
 
     def num_real(self, num_items: int) -> int | None:
         """Return how many of the next `num_items` are no filling; None if the step has no filling at all.
 
-        The filling stands at the end of the last ranks' parts.
+        The filling stands at the end: of the last ranks' parts or, sharded elsewhere, of the last round.
         """
         rank, num_ranks = ranks(self._group)
-        if num_ranks == 1 or (share := self._share()) * num_ranks <= self._remaining():
+        if num_ranks == 1 or (share := self._share(num_items)) * num_ranks <= self._remaining():
             return None
-        return min(max(self._remaining() - rank * share - self._num_items, 0), num_items)
+        if self._sharded_elsewhere():
+            before = self._num_items * num_ranks + rank * num_items
+        else:
+            before = rank * share + self._num_items
+        return min(max(self._remaining() - before, 0), num_items)
 
-    def filling_scale(self) -> float:
+    def filling_scale(self, num_items: int) -> float:
         """Return by how much more the real instances weigh in a mean that counts the filling too."""
-        return self._share() * self.num_ranks / max(self._remaining(), 1)
+        return self._share(num_items) * self.num_ranks / max(self._remaining(), 1)
 
     def mask(self, index: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return which entries of a batch count: what `mask` says, without the filling."""
@@ -86,7 +99,7 @@ class Step:
 
     def is_whole(self, shape: torch.Size) -> bool:
         """Return whether a batch of that shape is a whole step, with nothing before it and no other rank."""
-        return not self._visits and self.num_ranks == 1 and shape[0] >= self._share()
+        return not self._visits and self.num_ranks == 1 and shape[0] >= self._share(shape[0])
 
     def advance(self, num_items: int) -> None:
         """Count a whole step as trained on."""
@@ -98,7 +111,7 @@ class Step:
         self._visits.append((index, prob))
         self._num_items += shape[0]
         self._words = len(shape) > 1
-        return self._num_items >= self._share()
+        return self._num_items >= self._share(shape[0])
 
     def take(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the visits of all ranks and begin the next step; None if there are none."""

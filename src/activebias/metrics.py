@@ -1,0 +1,63 @@
+"""What is worth logging about a bias, as plain floats."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from activebias import emphasis
+from activebias._arrays import as_tensor, native
+from activebias.statistics import estimate
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
+
+# Instances read at a time: at 100 million of them, copies of everything would not fit.
+CHUNK = 2**18
+
+
+def metrics(bias: "ActiveBias") -> dict[str, float]:
+    """Return the numbers of `ActiveBias.metrics`.
+
+    The effective sample size is (Σe)² / Σe² of what the method emphasises by, draws or weights: the number
+    of instances that an equal emphasis would need to be as varied.
+    """
+    bias._require_epoch()
+    draws = bias.method.order == "emphasis" and bias.emphasises
+    weight_min, weight_max = math.inf, -math.inf
+    sums, unvisited = torch.zeros(7, dtype=torch.float64), 0
+    for first in range(0, bias.num_instances, CHUNK):
+        index = torch.arange(first, min(first + CHUNK, bias.num_instances), device=bias.device)
+        weight = bias._weight(index).double()
+        entries, count = bias.history.entries(native(index))
+        estimated = estimate(entries, count, remove_outliers=bias.remove_outliers)
+        score = bias._memory.scores.values(index)
+        emphasised = weight
+        if draws:
+            emphasised = as_tensor(emphasis.weights(native(score), bias._memory.scores.mean())).double()
+        # A single entry does not tell how often it was replaced.
+        alone = entries[..., 0] == bias.history.initial if bias.history.window == 1 else count <= 1
+        parts = (
+            weight,
+            weight**2,
+            emphasised,
+            emphasised**2,
+            score,
+            as_tensor(estimated.mean),
+            as_tensor(estimated.variance).sqrt(),
+        )
+        sums += torch.stack([part.sum(dtype=torch.float64) for part in parts]).cpu()
+        unvisited += int(alone.sum())
+        weight_min, weight_max = min(weight_min, float(weight.min())), max(weight_max, float(weight.max()))
+    mean = (sums / bias.num_instances).tolist()
+    return {
+        "effective_sample_size": float(sums[2] ** 2 / sums[3]),
+        "weight_min": weight_min,
+        "weight_max": weight_max,
+        "weight_std": math.sqrt(max(mean[1] - mean[0] ** 2, 0.0)),
+        "score_mean": mean[4],
+        "confidence_mean": mean[5],
+        "variability_mean": mean[6],
+        "share_unvisited": unvisited / bias.num_instances,
+        "num_skipped": float(bias.num_skipped),
+    }

@@ -1,0 +1,138 @@
+"""A small run under Hugging Face's Trainer; as a program, on the ranks that torchrun started."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    TrainingArguments,
+)
+
+import activebias as ab
+from activebias.integrations.huggingface import ActiveBiasTrainer
+
+NUM_SAMPLES, NUM_CLASSES, STEP_SIZE = 50, 3, 8  # the last step of an epoch has two samples
+
+
+def samples(tagging: bool) -> list[dict]:
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for _ in range(NUM_SAMPLES):
+        length = int(torch.randint(2, 7, (1,), generator=generator)) if tagging else 4
+        words = torch.randint(1, 10, (length,), generator=generator)
+        # The second word has no label, like the second part of a word.
+        labels = torch.where(torch.arange(length) == 1, -100, words % NUM_CLASSES)
+        made.append(
+            {"input_ids": words, "labels": labels if tagging else labels[0], "text": "not for the model"}
+        )
+    return made
+
+
+def collate(batch: list[dict]) -> dict[str, torch.Tensor]:
+    assert all("text" not in sample for sample in batch), "remove_unused_columns must go on working"
+    labels = [sample["labels"] for sample in batch]
+    input_ids = pad_sequence([sample["input_ids"] for sample in batch], batch_first=True)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": (input_ids > 0).long(),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=-100)
+        if labels[0].dim()
+        else torch.stack(labels),
+    }
+
+
+def make_model(tagging: bool, dropout: float = 0.0) -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=10,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=8,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.2,
+        num_labels=NUM_CLASSES,
+    )
+    return (BertForTokenClassification if tagging else BertForSequenceClassification)(config)
+
+
+def make_tokens() -> ab.TokenIndex:
+    return ab.TokenIndex((sample["labels"] != -100).sum() for sample in samples(True))
+
+
+def make_bias(method: str, tagging: bool) -> ab.ActiveBias:
+    num_instances = make_tokens().num_instances if tagging else NUM_SAMPLES
+    return ab.ActiveBias(method, num_instances=num_instances, num_classes=NUM_CLASSES, burn_in=1)
+
+
+def make_trainer(
+    method: str = "wpv",
+    *,
+    folder: Path,
+    tagging: bool = False,
+    accumulate: int = 1,
+    world_size: int = 1,
+    dropout: float = 0.0,
+    trainer_class: type = ActiveBiasTrainer,
+    **arguments,
+) -> ActiveBiasTrainer:
+    model = make_model(tagging, dropout)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return trainer_class(
+        model=model,
+        args=TrainingArguments(
+            **{
+                "output_dir": str(folder),
+                "num_train_epochs": 3,
+                "per_device_train_batch_size": STEP_SIZE // (accumulate * world_size),
+                "gradient_accumulation_steps": accumulate,
+                "max_grad_norm": 0.0,
+                "save_strategy": "no",
+                "report_to": "none",
+                "use_cpu": True,
+                "disable_tqdm": True,
+                "dataloader_pin_memory": False,
+                **arguments,
+            }
+        ),
+        train_dataset=samples(tagging),
+        eval_dataset=samples(tagging),
+        data_collator=collate,
+        optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)),
+        bias=make_bias(method, tagging),
+        token_index=make_tokens() if tagging else None,
+    )
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    out, method, tagging, accumulate = sys.argv[1], sys.argv[2], sys.argv[3] == "tagging", int(sys.argv[4])
+    trainer = make_trainer(
+        method,
+        folder=Path(out).parent / "unused",
+        tagging=tagging,
+        accumulate=accumulate,
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+    trainer.train()
+    assert trainer.bias.state_dict()["step"]["num_items"] == 0, "every step is complete, the last one too"
+    torch.save(
+        {
+            "bias": trainer.bias.state_dict(),
+            "model": trainer.accelerator.unwrap_model(trainer.model).state_dict(),
+        },
+        f"{out}.{trainer.args.process_index}",
+    )
+    sys.stdout.flush()
+    os._exit(0)  # gloo in torch 2.13 sometimes aborts at interpreter exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The Trainer with Active Bias: same numbers as a plain loop, accumulated, resumed and on two ranks."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import activebias as ab
+
+pytest.importorskip("transformers", reason="not installed: pip install 'activebias[huggingface]'")
+pytest.importorskip("accelerate", reason="not installed: pip install 'activebias[huggingface]'")
+
+from transformers import Trainer
+
+from activebias.integrations.huggingface import ActiveBiasMixin, ActiveBiasTrainer
+from integrations.huggingface_run import (
+    STEP_SIZE,
+    collate,
+    make_bias,
+    make_model,
+    make_tokens,
+    make_trainer,
+    samples,
+)
+
+RUN = Path(__file__).parent / "huggingface_run.py"
+
+
+def assert_close(trainer, bias, model) -> None:
+    for name, value in model.state_dict().items():
+        assert torch.allclose(trainer.model.state_dict()[name], value, atol=1e-5), name
+    values, valid = bias.history.values()
+    ours, ours_valid = trainer.bias.history.values()
+    assert torch.equal(valid, ours_valid)
+    assert torch.allclose(values, ours, atol=1e-5)
+
+
+def plain_loop(method: str, tagging: bool):
+    """Return bias and model after the same training without a Trainer."""
+    bias, model, tokens = make_bias(method, tagging), make_model(tagging), make_tokens()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = [{key: value for key, value in sample.items() if key != "text"} for sample in samples(tagging)]
+    sampler = bias.sampler(batch_size=STEP_SIZE, num_sequences=len(data) if tagging else None)
+    loader = DataLoader(
+        ab.with_index(data), batch_size=STEP_SIZE, sampler=sampler, collate_fn=ab.collate_with_index(collate)
+    )
+    for epoch in range(3):
+        bias.set_epoch(epoch)
+        for batch in loader:
+            index, labels = batch["index"], batch["labels"]
+            if tagging:
+                first = tokens._first[index].unsqueeze(-1)
+                index = torch.where(labels != -100, first + (labels != -100).cumsum(-1) - 1, -1)
+            logits = model(batch["input_ids"], batch["attention_mask"]).logits
+            loss = bias.loss(logits, labels, index)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return bias, model
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize(("method", "tagging"), [("wpv", False), ("wtc", True)])
+def test_same_as_the_plain_loop(method, tagging, accumulate, tmp_path):
+    """Also accumulated: the loss is divided by the items of the whole step, the last of which is short."""
+    trainer = make_trainer(method, folder=tmp_path, tagging=tagging, accumulate=accumulate)
+    trainer.train()
+    assert_close(trainer, *plain_loop(method, tagging))
+
+
+@pytest.mark.parametrize("method", ["wpv", "spv"])
+@pytest.mark.parametrize("step", [4, 7, 10])
+def test_resume_gives_the_same_bits(method, step, tmp_path):
+    """Seven steps are an epoch. Dropout is on, whose random state is the Trainer's to keep."""
+    options = {"save_strategy": "steps", "save_steps": step, "dropout": 0.1}
+    whole = make_trainer(method, folder=tmp_path, **options)
+    whole.train()
+    resumed = make_trainer(method, folder=tmp_path, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+    for ours, theirs in zip(whole.bias.history.values(), resumed.bias.history.values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_resume_from_the_last_checkpoint(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 5, "accumulate": 2}
+    whole = make_trainer(folder=tmp_path, max_steps=20, **options)
+    whole.train()
+    (tmp_path / "checkpoint-20").rename(tmp_path / "later")
+    resumed = make_trainer(folder=tmp_path, max_steps=20, **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert torch.equal(whole.bias.scores, resumed.bias.scores)
+
+
+def test_evaluation_leaves_no_trace(tmp_path):
+    trainer = make_trainer(folder=tmp_path, eval_strategy="steps", eval_steps=2)
+    trainer.train()
+    assert trainer.bias.history.values()[1].sum(-1).tolist() == [1 + 3] * len(samples(False))
+    assert "eval_loss" in trainer.evaluate(ab.with_index(samples(False)))
+
+
+def test_label_smoothing_reaches_the_loss(tmp_path):
+    smoothed, plain = (
+        make_trainer("scan", folder=tmp_path, label_smoothing_factor=factor, max_steps=1)
+        for factor in (0.2, 0.0)
+    )
+    assert smoothed.train().training_loss != plain.train().training_loss
+    # What is recorded is the true class's probability all the same.
+    assert torch.equal(smoothed.bias.history.values()[0], plain.bias.history.values()[0])
+
+
+def test_metrics_are_logged_once_an_epoch(tmp_path):
+    trainer = make_trainer(folder=tmp_path)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "active_bias_effective_sample_size" in entry]
+    assert [round(entry["epoch"]) for entry in logged] == [1, 2, 3]
+
+
+def test_mix_in_with_a_trainer_of_ones_own(tmp_path):
+    class Counting(Trainer):
+        num_steps = 0
+
+        def training_step(self, *args, **kwargs):
+            self.num_steps += 1
+            return super().training_step(*args, **kwargs)
+
+    class Own(ActiveBiasMixin, Counting):
+        pass
+
+    trainer = make_trainer(folder=tmp_path, trainer_class=Own, num_train_epochs=1)
+    trainer.train()
+    assert trainer.num_steps == 7
+    assert trainer.bias.metrics()["share_unvisited"] == 0
+
+
+def test_words_are_numbered_whatever_the_side_of_the_padding(tmp_path):
+    trainer = make_trainer(folder=tmp_path, tagging=True)
+    trainer.token_index = ab.TokenIndex([2, 1])
+    right = trainer._word_index(
+        torch.tensor([0, 1]), torch.tensor([[5, -100, 6, -100], [7, -100, -100, -100]])
+    )
+    left = trainer._word_index(
+        torch.tensor([0, 1]), torch.tensor([[-100, 5, -100, 6], [-100, -100, -100, 7]])
+    )
+    assert right.tolist() == [[0, -1, 1, -1], [2, -1, -1, -1]]
+    assert left.tolist() == [[-1, 0, -1, 1], [-1, -1, -1, 2]]
+
+
+def test_tags_without_a_token_index_are_refused(tmp_path):
+    trainer = make_trainer(folder=tmp_path, tagging=True)
+    trainer.token_index = None
+    trainer.bias = ab.ActiveBias("wpv", num_instances=len(samples(True)), num_classes=3)
+    with pytest.raises(ValueError, match="token_index=TokenIndex"):
+        trainer.train()
+
+
+def test_a_search_for_the_batch_size_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="per_device_train_batch_size"):
+        make_trainer(folder=tmp_path, auto_find_batch_size=True)
+
+
+def test_a_checkpoint_without_the_bias_is_refused(tmp_path):
+    (tmp_path / "checkpoint-3").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"active_bias\.pt"):
+        make_trainer(folder=tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+
+
+def test_what_is_overridden_is_what_transformers_calls():
+    """Two of the names are private: if a release renames them, this says so before anyone trains."""
+    for name, parameters in {
+        "_get_train_sampler": ["self", "train_dataset"],
+        "_get_collator_with_removed_columns": ["self", "data_collator", "description"],
+        "get_batch_samples": ["self", "epoch_iterator", "num_batches", "device"],
+        "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
+    }.items():
+        assert list(inspect.signature(getattr(Trainer, name)).parameters) == parameters, name
+        assert name in vars(ActiveBiasMixin)
+    assert "sampler_fn=self._get_train_sampler" in inspect.getsource(Trainer.get_train_dataloader)
+    assert "_get_collator_with_removed_columns(" in inspect.getsource(Trainer._get_dataloader)
+    assert "self.loss_is_scaled_for_ga" in inspect.getsource(Trainer.training_step)
+    assert issubclass(ActiveBiasTrainer, Trainer)
+
+
+@pytest.mark.parametrize(("method", "task", "accumulate"), [("wpv", "sequence", 1), ("wtc", "tagging", 2)])
+def test_two_ranks_train_like_one(method, task, accumulate, tmp_path):
+    """50 samples in steps of 8 leave 2: the last batches are filled up, which must not show."""
+    out = tmp_path / "state"
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+    finished = subprocess.run(
+        [sys.executable, *command, str(RUN), str(out), method, task, str(accumulate)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    states = [torch.load(f"{out}.{rank}", weights_only=True) for rank in (0, 1)]
+    trainer = make_trainer(method, folder=tmp_path / "one", tagging=task == "tagging")
+    trainer.train()
+    one = trainer.bias.state_dict()
+    for state in states:
+        assert torch.equal(state["bias"]["history"]["count"], one["history"]["count"])
+        assert torch.allclose(state["bias"]["history"]["values"], one["history"]["values"], atol=1e-5)
+        for name, value in trainer.model.state_dict().items():
+            assert torch.allclose(state["model"][name], value, atol=1e-5), name
+    assert torch.equal(states[0]["bias"]["scores"]["values"], states[1]["bias"]["scores"]["values"])
+
+
+def test_example_of_sequences(run_example, plain_accuracy):
+    assert run_example("huggingface_sequence.py") == pytest.approx(plain_accuracy, abs=0.03)
+
+
+def test_example_of_tagging_on_two_processes(run_example):
+    """One tag in ten is wrong in training, none in the test."""
+    assert run_example("huggingface_tagging.py", processes=2) > 0.97

@@ -1,0 +1,227 @@
+"""The callback under the real Trainer: same numbers as the plain loop, also after a resume."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import activebias as ab
+
+pytest.importorskip("lightning", reason="Lightning is not installed: pip install 'activebias[lightning]'")
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+
+from activebias.integrations.lightning import ActiveBiasCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning"),
+    # Said of every loader that is not stateful itself; the bias knows where its epoch stands.
+    pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*use of fork\\(\\) may lead to deadlocks:DeprecationWarning"),
+]
+
+NUM_INSTANCES, BATCH_SIZE, EPOCHS = 50, 8, 3
+
+
+def make_data() -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(NUM_INSTANCES, 4, generator=generator)
+    return TensorDataset(x, (x[:, 0] + 0.5 * torch.randn(NUM_INSTANCES, generator=generator) > 0).long())
+
+
+class Classifier(LightningModule):
+    def __init__(self, bias: ab.ActiveBias, batch_size: int = BATCH_SIZE, **loader_options) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 2)
+        self.bias, self.batch_size, self.loader_options = bias, batch_size, loader_options
+
+    def train_dataloader(self):
+        sampler = self.bias.sampler(batch_size=self.batch_size * self.trainer.accumulate_grad_batches)
+        data = ab.with_index(make_data())
+        return DataLoader(data, batch_size=self.batch_size, sampler=sampler, **self.loader_options)
+
+    def val_dataloader(self):
+        return DataLoader(make_data(), batch_size=BATCH_SIZE)
+
+    def training_step(self, batch, batch_idx):
+        index, (x, y) = batch
+        return self.bias.loss(self.layer(x), y, index)
+
+    def validation_step(self, batch, batch_idx):
+        self.layer(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def make_bias(method: str = "wpv") -> ab.ActiveBias:
+    return ab.ActiveBias(method, num_instances=NUM_INSTANCES, num_classes=2, burn_in=1)
+
+
+def fit(bias, folder: Path, *, callbacks=(), ckpt_path=None, module=None, **options) -> tuple:
+    module = module or Classifier(bias)
+    trainer = Trainer(
+        **{
+            "accelerator": "cpu",
+            "max_epochs": EPOCHS,
+            "default_root_dir": folder,
+            "logger": False,
+            "enable_checkpointing": bool(callbacks),
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "callbacks": [ActiveBiasCallback(bias), *callbacks],
+            **options,
+        }
+    )
+    trainer.fit(module, ckpt_path=ckpt_path, weights_only=None if ckpt_path is None else True)
+    return module, trainer
+
+
+def assert_same(bias, module, other_bias, other_module) -> None:
+    assert torch.equal(module.layer.weight, other_module.layer.weight)
+    for ours, theirs in zip(bias.history.values(), other_bias.history.values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(bias.scores, other_bias.scores)
+
+
+@pytest.mark.parametrize("method", ["wpv", "spv"])
+def test_same_bits_as_the_plain_loop(method, tmp_path):
+    bias = make_bias(method)
+    module, _ = fit(bias, tmp_path)
+    plain = make_bias(method)
+    model = Classifier(plain)
+    optimizer = model.configure_optimizers()
+    loader = DataLoader(
+        ab.with_index(make_data()), batch_size=BATCH_SIZE, sampler=plain.sampler(batch_size=BATCH_SIZE)
+    )
+    for epoch in range(EPOCHS):
+        plain.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            model.training_step(batch, 0).backward()
+            optimizer.step()
+    assert_same(bias, module, plain, model)
+
+
+# Draws that were prefetched lag by what depends on when a run began: with workers only a scan repeats.
+@pytest.mark.parametrize(
+    ("method", "every", "num_workers"),
+    [("wpv", 10, 0), ("wpv", 7, 0), ("spv", 10, 0), ("spv", 14, 0), ("wpv", 10, 2), ("wpv", 7, 2)],
+)
+def test_resume_at_a_step_gives_the_same_bits(method, every, num_workers, tmp_path):
+    """Seven steps are an epoch: 10 is mid-epoch, 7 and 14 are an epoch's last step."""
+    options = {"num_workers": num_workers, "persistent_workers": bool(num_workers)}
+    whole = make_bias(method)
+    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=every, save_top_k=-1)
+    module, _ = fit(whole, tmp_path, callbacks=[saver], module=Classifier(whole, **options))
+    resumed = make_bias(method)
+    other, _ = fit(
+        resumed,
+        tmp_path,
+        ckpt_path=tmp_path / f"step={every}.ckpt",
+        module=Classifier(resumed, **options),
+    )
+    assert_same(whole, module, resumed, other)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"limit_train_batches": 3}, {"limit_val_batches": 0}])
+def test_resume_between_epochs_gives_the_same_bits(options, num_workers, tmp_path):
+    whole = make_bias()
+    saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    module = Classifier(whole, num_workers=num_workers)
+    fit(whole, tmp_path, callbacks=[saver], module=module, **options)
+    resumed = make_bias()
+    other = Classifier(resumed, num_workers=num_workers)
+    fit(resumed, tmp_path, ckpt_path=tmp_path / "epoch=0.ckpt", module=other, **options)
+    assert_same(whole, module, resumed, other)
+
+
+def test_dropped_last_batch_and_workers_resume_in_the_next_epoch(tmp_path):
+    whole = make_bias()
+    saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    module = Classifier(whole, num_workers=1, drop_last=True)
+    fit(whole, tmp_path, callbacks=[saver], module=module)
+    resumed = make_bias()
+    other = Classifier(resumed, num_workers=1, drop_last=True)
+    fit(resumed, tmp_path, ckpt_path=tmp_path / "epoch=1.ckpt", module=other)
+    assert_same(whole, module, resumed, other)
+
+
+def test_validation_and_sanity_checks_leave_no_trace(tmp_path):
+    bias = make_bias("wd")
+    fit(bias, tmp_path, num_sanity_val_steps=2)
+    assert bias.history.values()[1].sum(-1).tolist() == [1 + EPOCHS] * NUM_INSTANCES
+
+
+def test_fast_dev_run(tmp_path):
+    bias = make_bias()
+    fit(bias, tmp_path, fast_dev_run=True)
+    assert int(bias.history.values()[1].sum()) == NUM_INSTANCES + BATCH_SIZE
+
+
+def test_accumulated_batches_are_one_step(tmp_path):
+    bias, small = make_bias(), make_bias()
+    fit(bias, tmp_path, limit_train_batches=1)
+    module = Classifier(small, batch_size=BATCH_SIZE // 4)
+    fit(small, tmp_path, module=module, limit_train_batches=4, accumulate_grad_batches=4)
+    assert torch.allclose(bias.scores, small.scores, atol=1e-6)
+
+
+def test_half_precision_records_exact_probabilities(tmp_path):
+    bias = make_bias()
+    fit(bias, tmp_path, precision="bf16-mixed")
+    values, valid = bias.history.values()
+    recorded = values[valid]
+    assert bool((recorded.bfloat16().float() != recorded).any())
+
+
+def test_metrics_reach_the_logger(tmp_path):
+    bias = make_bias()
+    _, trainer = fit(bias, tmp_path, logger=CSVLogger(tmp_path), log_every_n_steps=1)
+    for name, value in bias.metrics().items():
+        assert float(trainer.logged_metrics[f"active_bias/{name}"]) == pytest.approx(value, rel=1e-6)
+    text = next(tmp_path.rglob("metrics.csv")).read_text()
+    assert "active_bias/effective_sample_size" in text
+
+
+def test_a_loader_without_the_sampler_is_refused(tmp_path):
+    class Careless(Classifier):
+        def train_dataloader(self):
+            return DataLoader(ab.with_index(make_data()), batch_size=BATCH_SIZE, shuffle=True)
+
+    bias = make_bias()
+    with pytest.raises(RuntimeError, match=r"sampler=bias.sampler\(batch_size=…\)"):
+        fit(bias, tmp_path, module=Careless(bias))
+
+
+def test_a_sampler_that_ignores_accumulation_is_refused(tmp_path):
+    class Careless(Classifier):
+        def train_dataloader(self):
+            sampler = self.bias.sampler(batch_size=BATCH_SIZE)
+            return DataLoader(ab.with_index(make_data()), batch_size=BATCH_SIZE, sampler=sampler)
+
+    bias = make_bias()
+    with pytest.raises(ValueError, match=r"bias.sampler\(batch_size=16\)"):
+        fit(bias, tmp_path, module=Careless(bias), accumulate_grad_batches=2)
+
+
+def test_a_sampler_made_before_the_ranks_are_known_is_refused():
+    bias = make_bias()
+    loader = DataLoader(make_data(), batch_size=BATCH_SIZE, sampler=bias.sampler(batch_size=BATCH_SIZE))
+    trainer = SimpleNamespace(train_dataloader=loader, world_size=2, accumulate_grad_batches=1)
+    with pytest.raises(RuntimeError, match="make it in `train_dataloader`"):
+        ActiveBiasCallback(bias).on_train_start(trainer, None)
+
+
+def test_example_on_two_processes(run_example, plain_accuracy):
+    assert run_example("lightning_trainer.py", "--devices", "2") == plain_accuracy
