@@ -28,7 +28,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
     sums, unvisited = torch.zeros(7, dtype=torch.float64), 0
     for first in range(0, bias.num_instances, CHUNK):
         index = torch.arange(first, min(first + CHUNK, bias.num_instances), device=bias.device)
-        weight = bias._weight(index).double()
+        weight = bias._memory.weight(index).double()
         entries, count = bias.history.entries(native(index))
         estimated = estimate(entries, count, remove_outliers=bias.remove_outliers)
         score = bias._memory.scores.values(index)
