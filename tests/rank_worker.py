@@ -82,6 +82,26 @@ def weigh_by_hand(rank, num_ranks):
     return report(bias, model.module, drawn)
 
 
+def accumulate_weighted(rank, num_ranks, num_parts):
+    """Accumulate each step in parts, weighted by their sizes."""
+    inputs, targets = digits(29)
+    bias = make_bias("wpv", num_instances=29)
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sampler = bias.sampler(batch_size=16 // num_ranks)
+    drawn = []
+    for epoch in range(3):
+        bias.set_epoch(epoch)
+        for step in torch.tensor(list(sampler)).split(16 // num_ranks):
+            drawn.append(step.tolist())
+            optimizer.zero_grad()
+            for index in step.chunk(num_parts):
+                loss = bias.loss(model(inputs[index]), targets[index], index)
+                (loss * len(index) / len(step)).backward()
+            optimizer.step()
+    return report(bias, model.module, drawn)
+
+
 def tag(rank, num_ranks):
     """Tag sentences of different lengths: ranks have different numbers of words in every step."""
     generator = torch.Generator().manual_seed(0)

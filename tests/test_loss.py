@@ -74,6 +74,13 @@ def test_binary_logits(label_smoothing, dtype):
     torch.testing.assert_close(recorded, torch.where(targets > 0, logits.sigmoid(), 1 - logits.sigmoid()))
 
 
+def test_ignored_binary_logits_may_be_nan():
+    bias = emphasising_bias(num_classes=2)
+    logits = torch.tensor([1.0, float("nan")], requires_grad=True)
+    loss = bias.loss(logits, torch.tensor([1, -100]), torch.tensor([0, 1]))
+    assert loss.isfinite()
+
+
 def test_reductions():
     logits, targets, index = torch.randn(8, 10), torch.arange(8), torch.arange(8)
     results = {

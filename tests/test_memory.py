@@ -134,3 +134,19 @@ def test_a_memory_mapped_file_holds_the_history(tmp_path):
     assert torch.equal(mapped.scores, in_memory.scores)
     assert torch.equal(mapped.history.values()[0], in_memory.history.values()[0])
     assert (tmp_path / "history.bin").stat().st_size == 1001 * 5 * 2
+
+
+@pytest.mark.parametrize("method", ["wpv", "wtc", "wd", "spv"])
+def test_scores_that_all_return_to_zero_give_weights_of_one(method):
+    """A running sum keeps a residue of 1e-13, by which every weight would become one half."""
+    bias = ab.ActiveBias(method, num_instances=2000, num_classes=10, window=3)
+    bias.set_epoch(0)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(8):
+        for index in torch.randperm(2000, generator=generator).split(64):
+            bias.record(index, 1 - 10 ** (-7 * torch.rand(len(index), generator=generator)))
+    for _ in range(4):
+        for index in torch.randperm(2000, generator=generator).split(64):
+            bias.record(index, torch.ones(len(index)))
+    assert bias.scores.abs().max() == 0
+    assert torch.equal(bias.weights(), torch.ones(2000))

@@ -8,7 +8,7 @@ import pytest
 
 import activebias as ab
 from processes import finish, start
-from rank_worker import GLOBAL_BATCH, run, tag, train, weigh_by_hand
+from rank_worker import GLOBAL_BATCH, accumulate_weighted, run, tag, train, weigh_by_hand
 
 
 def run_ranks(folder, num_ranks, target, *arguments):
@@ -77,6 +77,15 @@ def test_accumulating_gradients_on_two_ranks(tmp_path):
     several = run_ranks(tmp_path, 2, train, "wpv", 160, 2)
     assert_same_everywhere(several)
     assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, train, "wpv", 160)[0])
+
+
+def test_accumulating_gradients_in_a_filled_last_step(tmp_path):
+    """29 instances, 16 a step, two parts each: the last step has filling on the last rank."""
+    one = run_ranks(tmp_path, 1, accumulate_weighted, 1)[0]
+    for num_ranks in (2, 4):
+        several = run_ranks(tmp_path, num_ranks, accumulate_weighted, 2)
+        assert_same_everywhere(several)
+        assert_as_on_one_rank(several[0], one)
 
 
 def test_tagging_with_different_numbers_of_words_on_every_rank(tmp_path):

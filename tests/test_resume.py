@@ -76,17 +76,19 @@ def test_a_snapshot_does_not_change_while_training_goes_on():
     assert bias.history.values()[1].sum().item() == 600
 
 
-def test_an_unfinished_step_is_part_of_the_state():
-    bias, again = make_bias("wpv"), make_bias("wpv")
-    for each in (bias, again):
-        each.sampler(batch_size=64)
-        each.set_epoch(1)
-    bias.record(torch.arange(32), torch.full((32,), 0.7))
+def test_an_unfinished_step_comes_again_after_a_resume():
+    bias = make_bias("wpv", num_instances=32)
+    bias.set_epoch(1)
+    first = list(bias.sampler(batch_size=16))
+    for part in (first[:16], first[16:20], first[20:24]):  # a whole step and half of the next
+        bias.record(part, [0.5] * len(part))
+    again = make_bias("wpv", num_instances=32)
     again.load_state_dict(bias.state_dict())
-    for each in (bias, again):
-        each.record(torch.arange(32, 64), torch.full((32,), 0.2))
-    assert torch.equal(bias.scores, again.scores)
-    assert bias.history.values()[1].sum().item() == 364
+    again.set_epoch(1)
+    rest = list(again.sampler(batch_size=16))
+    assert rest == first[16:]
+    again.record(rest, [0.5] * 16)
+    assert again.history.values()[1].sum(1).tolist() == [2] * 32
 
 
 def test_save_and_load_with_weights_only(tmp_path):
@@ -150,12 +152,57 @@ def test_a_state_with_a_missing_part_is_refused_before_anything_changes():
     bias.set_epoch(3)
     bias.record([1], [0.9])
     state = make_bias("wpv").state_dict()
-    for part in ("history", "scores", "order", "step", "num_skipped"):
+    for part in ("history", "scores", "order", "num_skipped"):
         damaged = {key: value for key, value in state.items() if key != part}
         with pytest.raises(ValueError, match=part):
             bias.load_state_dict(damaged)
         assert bias.epoch == 3
         assert bias.history.values()[1].sum().item() == 301
+
+
+def test_a_damaged_part_is_refused_and_nothing_is_half_loaded():
+    bias, other = make_bias("wpv"), make_bias("wpv")
+    bias.set_epoch(3)
+    bias.record([1], [0.9])
+    other.set_epoch(5)
+    for damage in (
+        lambda state: state["scores"].update(values=state["scores"]["values"][:7]),
+        lambda state: state["order"].pop("generator"),
+        lambda state: state["order"].pop("position"),
+        lambda state: state["history"].pop("count"),
+        lambda state: state["history"].update(values=state["history"]["values"][:, :0]),
+    ):
+        state = other.state_dict()
+        damage(state)
+        scores = bias.scores
+        if "generator" in state["order"] and state["history"].get("values") is not None:
+            with pytest.raises(ValueError, match="damaged or does not fit"):
+                bias.load_state_dict(state)
+        assert bias.epoch == 3
+        assert torch.equal(bias.scores, scores)
+        assert bias.history.values()[1].sum().item() == 301
+    for nonsense in (None, {"format": 1, "settings": None}, []):
+        with pytest.raises(ValueError, match="not a state of ActiveBias"):
+            bias.load_state_dict(nonsense)
+
+
+def test_a_state_of_another_number_of_sentences_is_refused():
+    def tagger(num_sequences):
+        bias = ab.ActiveBias("wpv", num_instances=50, num_classes=3)
+        return bias, bias.sampler(batch_size=2, num_sequences=num_sequences)
+
+    (there, _), (here, sampler) = tagger(20), tagger(10)
+    with pytest.raises(ValueError, match="it orders 20 items, but the sampler 10"):
+        here.load_state_dict(there.state_dict())
+    here.set_epoch(0)
+    assert sorted(sampler) == list(range(10))
+
+
+def test_a_checkpoint_is_as_readable_as_any_file(tmp_path):
+    bias = make_bias("wpv")
+    bias.save(tmp_path / "bias.pt")
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "bias.pt").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_save_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):

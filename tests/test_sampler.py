@@ -1,5 +1,7 @@
 """The sampler draws exactly from P, batch by batch, at any size, and touches nobody else's random state."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -219,6 +221,41 @@ def test_breaking_off_and_iterating_again_gives_what_was_not_trained_on():
         seen += index.tolist()
         bias.record(index, torch.full((len(index),), 0.5))
     assert sorted(seen) == list(range(300))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_last_short_batch_that_was_fetched_but_not_trained_on_comes_again(num_workers):
+    bias = make_bias("wpv", num_instances=10)
+    loader = make_loader(bias, batch_size=4, num_workers=num_workers)
+    bias.set_epoch(0)
+    for number, (index, _) in enumerate(loader):
+        if number == 2:
+            break
+        bias.record(index, torch.full((4,), 0.5))
+    assert [len(index) for index, _ in loader] == [2]
+
+
+def test_forgetting_set_epoch_is_seen_with_drop_last_too():
+    bias = make_bias("wpv", num_instances=10)
+    loader = make_loader(bias, batch_size=4, drop_last=True)
+    bias.set_epoch(0)
+    for index, _ in loader:
+        bias.record(index, torch.full((4,), 0.5))
+    assert list(loader) == []  # the short batch that is left is dropped
+    with pytest.raises(RuntimeError, match=r"set_epoch\(1\)"):
+        list(loader)
+
+
+def test_shards_without_torch_distributed_count_for_all_replicas():
+    bias = make_bias("scan", num_instances=16)
+    bias.set_epoch(0)
+    part = list(bias.sampler(batch_size=2, num_replicas=4, rank=1))
+    others = [list(bias.sampler(batch_size=2, num_replicas=4, rank=rank)) for rank in (0, 2, 3)]
+    assert sorted([*part, *chain(*others)]) == list(range(16))
+    bias.sampler(batch_size=2, num_replicas=4, rank=1)
+    for first in (0, 2):
+        bias.record(part[first : first + 2], [0.5, 0.5])
+    assert bias._order.position == 16
 
 
 def test_a_data_set_of_another_length_is_refused():

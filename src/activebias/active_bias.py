@@ -70,6 +70,16 @@ class ActiveBias:
         self.remove_outliers = bool(remove_outliers)
         self.seed = checks.integer("seed", seed, at_least=0)
         self.group = group
+        with torch.inference_mode(False):  # what is made under inference can never change outside of it
+            self._allocate(window, storage, device, history_file)
+
+    def _allocate(
+        self,
+        window: int | None,
+        storage: str,
+        device: torch.device | str,
+        history_file: str | PathLike[str] | None,
+    ) -> None:
         self.history = PredictionHistory(
             self.num_instances,
             initial=1 / self.num_classes,
@@ -80,10 +90,8 @@ class ActiveBias:
         )
         self.device = self.history.device
         self._order = EpochOrder(self.num_instances, seed=self.seed, draw=self._draw)
-        self._step = Step(self._order, num_instances=self.num_instances, group=group)
+        self._step = Step(self._order, num_instances=self.num_instances, group=self.group)
         self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
-
-    # ------------------------------------------------------------------ the epoch and its order
 
     @property
     def epoch(self) -> int | None:
@@ -104,6 +112,8 @@ class ActiveBias:
         if epoch == self._order.epoch:
             return
         self._memory.append(self._step.take())
+        if self.method.order == "emphasis" and self.emphasises:
+            self._order.warn_if_nobody_drew(self.method.name)
         self._order.begin(epoch, scans=self.method.order == "scan")
         self._prepare_epoch()
 
@@ -111,7 +121,7 @@ class ActiveBias:
         epoch, sampler = self._order.epoch, self._step.sampler
         self._memory.prepare_epoch(
             emphasises=epoch is not None and epoch >= self.burn_in,
-            batch_size=None if sampler is None else sampler.batch_size,
+            batch_size=None if sampler is None or self._step.num_ranks > 1 else sampler.batch_size,
         )
 
     def sampler(
@@ -147,6 +157,11 @@ class ActiveBias:
                 f"The data set has {len(dataset)} samples, but the bias was made for {num_items}: "
                 "`num_instances` must be the length of the data set (in tagging, `num_sequences`)."
             )
+        if num_items != self._order.num_items and self._order.position:
+            raise ValueError(
+                f"The epoch under way orders {self._order.num_items} items, but the sampler is to order "
+                f"{num_items}: pass the same `num_sequences` as before, or begin another epoch first."
+            )
         own_rank, num_ranks = ranks(self.group)
         self._step.sampler = EmphasisSampler(
             self,
@@ -162,10 +177,8 @@ class ActiveBias:
     def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         """Draw with replacement from P as it stands now; the random numbers are the same on every device."""
         if not self.emphasises or self.method.order == "uniform":
-            return torch.randint(self.num_instances, (num_samples,), generator=generator)
+            return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
         return self._memory.scores.draw(num_samples, generator)
-
-    # ------------------------------------------------------------------ one training step
 
     @eager
     def loss(
@@ -207,9 +220,10 @@ class ActiveBias:
         The mean is not normalised again within the batch. Entries where `mask` is False do not count.
         `reduction` may also be "sum" or "none".
         """
+        per_instance_loss = checks.as_tensor("per_instance_loss", per_instance_loss)
         if mask is not None:
-            checks.same_shape("mask", mask, "per_instance_loss", per_instance_loss)
-            per_instance_loss = torch.where(mask.to(per_instance_loss.device), per_instance_loss, 0)
+            # What does not count may be NaN, and 0 · NaN would still be NaN.
+            per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
         return self._weigh(per_instance_loss, prob, index, mask, reduction)
 
     def _weigh(
@@ -223,42 +237,55 @@ class ActiveBias:
         self._require_epoch()
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
-        index = checks.index_tensor(index, self.device)
-        prob = checks.probability_tensor(prob, self.device)
+        index, prob, mask = self._checked(index, prob, mask)
         checks.same_shape("per_instance_loss", per_instance_loss, "index", index)
-        checks.same_shape("prob", prob, "index", index)
-        over_ranks = self._step.needs_mean_over_ranks(index)
+        # In a step with filling a mean over the batch counts too many: the rest weighs accordingly more.
+        filling = index.dim() == 1 and self._step.num_real(index.shape[0]) is not None
+        scale = self._step.filling_scale(index.shape[0]) if filling else 1.0
         mask = self._step.mask(index, mask)
-        weight, share = self._look_up_and_take(index, prob, mask)
-        if reduction == "mean" and share is not None and not over_ranks:
-            return (share.to(per_instance_loss) * per_instance_loss).sum()
+        weight, mean_weight = self._look_up_and_take(index, prob, mask)
+        if reduction == "mean" and mean_weight is not None and not filling and self._step.num_ranks == 1:
+            return (mean_weight.to(per_instance_loss) * per_instance_loss).sum()
         loss = weight.to(per_instance_loss) * per_instance_loss
         if reduction == "mean":
-            return self._step.mean(loss, mask, over_ranks=over_ranks)
+            return scale * loss.mean() if filling else self._step.mean(loss, mask)
         return loss.sum() if reduction == "sum" else loss
+
+    def _checked(
+        self, index: Any, prob: Any, mask: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        index = checks.index_tensor(index, self.device)
+        prob = checks.probability_tensor(prob, self.device)
+        checks.same_shape("prob", prob, "index", index)
+        self._step.check(index)
+        return index, prob, None if mask is None else checks.mask_tensor(mask, index)
 
     def _look_up_and_take(
         self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the weights, and count the visits in when their step is complete."""
+        self._order.recorded = True
         if self._step.is_whole(index.shape):
             weights = self._memory.step(index, prob, mask)
             self._step.advance(index.shape[0])
             return weights
-        visits, weight, share = self._memory.look_up(index, prob, mask)
+        visits, weight, mean_weight = self._memory.look_up(index, prob, mask)
         if self._step.add(*visits, index.shape):
             self._memory.append(self._step.take())
-        return weight, share
+        return weight, mean_weight
 
     @eager
-    def weight(self, index: Any) -> torch.Tensor:
+    def weight(self, index: Any, *, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return the weights v of the given instances as they stand, for a loss of your own.
 
-        The loss to minimise is the mean over the batch of weight · loss. On the ranks whose last batch was
-        filled up, the filling weighs 0 and the rest accordingly more.
+        The loss to minimise is the mean over the batch of weight · loss. Where `mask` is False the weight is
+        0. On the ranks whose last batch was filled up, the filling weighs 0 and the rest accordingly more.
         """
         self._require_epoch()
         index = checks.index_tensor(index, self.device)
+        if mask is not None:
+            mask = checks.mask_tensor(mask, index)
+            return torch.where(mask, self.weight(torch.where(mask, index, 0)), 0)
         checks.index_range(index, self.num_instances)
         weight = self._memory.weight(index)
         if (num_real := self._step.num_real(index.shape[0])) is not None:
@@ -274,9 +301,7 @@ class ActiveBias:
         weights change when the step's last visit has come.
         """
         self._require_epoch()
-        index = checks.index_tensor(index, self.device)
-        prob = checks.probability_tensor(prob, self.device)
-        checks.same_shape("prob", prob, "index", index)
+        index, prob, mask = self._checked(index, prob, mask)
         self._look_up_and_take(index, prob, self._step.mask(index, mask))
 
     def _require_epoch(self) -> None:
@@ -284,8 +309,6 @@ class ActiveBias:
             raise RuntimeError(
                 "The epoch is not known: call `bias.set_epoch(epoch)` at the start of every epoch."
             )
-
-    # ------------------------------------------------------------------ looking inside, saving
 
     @property
     def scores(self) -> torch.Tensor:
@@ -300,6 +323,7 @@ class ActiveBias:
     def probabilities(self) -> torch.Tensor | None:
         """Return the sampling probabilities P of all instances (float64), None for methods that scan."""
         self._require_epoch()
+        self._order.asked = True
         if self.method.order == "scan":
             return None
         if self.method.order == "emphasis" and self.emphasises:
@@ -342,17 +366,26 @@ class ActiveBias:
             "format": FORMAT,
             "settings": self._settings(),
             "order": self._order.state_dict(),
-            "step": self._step.state_dict(),
             **self._memory.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
         refuse_differences(state, self._settings())
-        self.history.check_state(state["history"])
-        self._order.load_state_dict(state["order"])
-        self._step.load_state_dict(state["step"], self.device)
+        before = self.state_dict()
+        try:
+            self._load(state)
+        except Exception as error:
+            self._load(before)
+            raise ValueError(f"The state is damaged or does not fit: {error}") from error
+
+    def _load(self, state: dict[str, Any]) -> None:
+        num_items, sampler = state["order"]["num_items"], self._step.sampler
+        if sampler is not None and sampler.num_items != num_items:
+            raise ValueError(f"it orders {num_items} items, but the sampler {sampler.num_items}")
         self._memory.load_state_dict(state)
+        self._order.load_state_dict(state["order"])
+        self._step.drop()
         self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -19,6 +19,10 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
+        # mkstemp makes files that only their owner reads; a checkpoint is an ordinary file.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -43,12 +47,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-PARTS = ("history", "scores", "order", "step", "num_skipped")
+PARTS = ("history", "scores", "order", "num_skipped")
 
 
 def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
     """Raise unless `state` is whole, of our format, and was saved by a bias with the same settings."""
-    if "format" not in state or "settings" not in state:
+    if not isinstance(state, dict) or "format" not in state or not isinstance(state.get("settings"), dict):
         raise ValueError("This is not a state of ActiveBias: it names no format.")
     if state["format"] != FORMAT:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 # Softmax in float32 may end a rounding error above 1.
@@ -18,13 +19,34 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     return int(value)
 
 
+def as_tensor(name: str, value: Any) -> torch.Tensor:
+    """Return `value` (list, NumPy or JAX array, tensor) as a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeError(f"Expected `{name}` to be a list, an array or a tensor, but got {value!r}.")
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()  # torch takes neither
+    return torch.from_numpy(array)
+
+
+def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
+    """Return `mask` as a bool tensor beside `index`, whose shape it must have."""
+    tensor = as_tensor("mask", mask)
+    if tensor.dtype != torch.bool:
+        raise TypeError(f"Expected `mask` to hold booleans, but got {tensor.dtype}.")
+    same_shape("mask", tensor, "index", index)
+    return tensor.to(index.device, non_blocking=True)
+
+
 def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
     """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`; floats are refused."""
-    tensor = torch.as_tensor(index)
+    tensor = as_tensor("index", index)
     if tensor.dim() == 0:
         raise ValueError("Expected `index` to hold one index per instance, but got a single number: use [i].")
     if tensor.numel() == 0 and not isinstance(index, torch.Tensor):
-        tensor = tensor.long()
+        tensor = tensor.long()  # an empty list has no type
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(
             f"Expected `index` to hold integers, but got {tensor.dtype}. An index that has been a float "
@@ -35,7 +57,7 @@ def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
 
 def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
     """Return `prob` as a float32 tensor on `device`, outside of autograd."""
-    tensor = torch.as_tensor(prob).detach()
+    tensor = as_tensor("prob", prob).detach()
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"Expected `prob` to hold probabilities, but got {tensor.dtype}.")
     return tensor.to(device=device, dtype=torch.float32, non_blocking=True)
@@ -51,7 +73,7 @@ def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> No
 
 
 def index_range(index: torch.Tensor, num_instances: int) -> None:
-    """Refuse indices outside the data set. On a GPU looking would wait: there torch's indexing refuses."""
+    """Refuse indices outside the data set. On a GPU looking would wait: there they are skipped."""
     if index.device.type != "cpu" or index.numel() == 0:
         return
     array = index.numpy()
@@ -69,19 +91,17 @@ def is_probability(prob: torch.Tensor) -> torch.Tensor:
     return (prob >= -PROBABILITY_TOLERANCE) & (prob <= 1 + PROBABILITY_TOLERANCE)
 
 
-def own_scores(name: str, scores: Any, count: Any) -> None:
+def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
     """Refuse what a user's own statistic must not return. On a GPU only its shape is looked at."""
-    if getattr(scores, "shape", None) != count.shape:
+    if not isinstance(scores, torch.Tensor) or scores.shape != count.shape:
         raise ValueError(
-            f"The statistic of method {name!r} must return one score per instance, "
-            f"shape {tuple(count.shape)}, but returned {tuple(getattr(scores, 'shape', ()))}."
+            f"The statistic of method {name!r} must return a tensor with one score per instance, shape "
+            f"{tuple(count.shape)}, but returned {getattr(scores, 'shape', scores)!r}."
         )
-    if (
-        not isinstance(scores, torch.Tensor)
-        and scores.size
-        and not (scores.min() >= 0 and scores.max() < float("inf"))
-    ):
+    usable = scores.device.type != "cpu" or bool(((scores >= 0) & scores.isfinite()).all())
+    if not usable:
         raise ValueError(f"The statistic of method {name!r} must return finite scores of at least 0.")
+    return scores.detach()
 
 
 def all_probabilities(prob: torch.Tensor) -> bool:

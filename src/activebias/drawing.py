@@ -91,11 +91,13 @@ def draw_many(scores: Array, num_samples: int, generator: torch.Generator) -> Ar
     Sorted uniform numbers come from exponential spacings, find their place in the cumulative sum from left
     to right, and are shuffled afterwards.
     """
-    spacings = torch.empty(num_samples + 1, dtype=torch.float64).exponential_(generator=generator).numpy()
-    ordered = np.cumsum(spacings, out=spacings)
+    spacings = torch.empty(num_samples + 1, dtype=torch.float64, device="cpu")
+    ordered = spacings.exponential_(generator=generator).numpy()
+    np.cumsum(ordered, out=ordered)
     ordered /= ordered[-1]
     cumulative = probabilities(scores)
     np.cumsum(cumulative, out=cumulative)
     cumulative /= cumulative[-1]
     drawn = np.searchsorted(cumulative, ordered[:-1], side="right")
-    return drawn[torch.randperm(num_samples, generator=generator).numpy()]
+    np.minimum(drawn, len(scores) - 1, out=drawn)  # the last spacing may round away
+    return drawn[torch.randperm(num_samples, generator=generator, device="cpu").numpy()]

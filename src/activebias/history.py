@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from activebias import checks
 from activebias._arrays import Array, arange_like, at_most, cast, cast_like, namespace, native
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
@@ -99,10 +100,8 @@ class PredictionHistory:
         """Allocate; `path` puts a windowed history on the CPU into a memory-mapped file."""
         if storage not in STORAGE:
             raise ValueError(f"Expected `storage` to be one of {tuple(STORAGE)}, but got {storage!r}.")
-        if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 1):
-            raise ValueError(f"Expected `window` to be None or an integer of at least 1, but got {window!r}.")
         self.num_instances = num_instances
-        self.window = window
+        self.window = None if window is None else checks.integer("window", window, at_least=1)
         self.storage = storage
         self.initial = initial
         self._num_overwritten = 0
@@ -110,7 +109,7 @@ class PredictionHistory:
         self._count = torch.ones(num_instances + 1, dtype=self._count_dtype(), device=device)
         self._counts = native(self._count)
         self._use(self._allocate(window or FIRST_CAPACITY, path))
-        self._values[:, 0] = torch.as_tensor(encode(torch.tensor(initial), storage))
+        self._values[:, 0] = encode(torch.tensor(initial, dtype=torch.float32, device=device), storage)
 
     def _use(self, values: torch.Tensor) -> None:
         self._values, self._entries = values, native(values)
@@ -133,7 +132,8 @@ class PredictionHistory:
     def _allocate(self, capacity: int, path: str | PathLike[str] | None = None) -> torch.Tensor:
         shape, dtype = (self.num_instances + 1, capacity), STORAGE[self.storage]
         if path is None:
-            return torch.zeros(shape, dtype=dtype, device=self.device)
+            with torch.inference_mode(False):  # what is made under inference can never change outside of it
+                return torch.zeros(shape, dtype=dtype, device=self.device)
         if self.window is None or self.device.type != "cpu":
             raise ValueError(
                 "A history in a memory-mapped file needs a fixed `window` and `device='cpu'`, but got "
@@ -183,6 +183,16 @@ class PredictionHistory:
         if self.window is not None:
             after = xp.where(after < self.window, after, self.window + after % self.window)
         self._counts[visits.index] = cast_like(after, self._counts)
+        if isinstance(count, torch.Tensor):
+            self._counts[self.num_instances] = 1  # the row that does not count must not count up for ever
+
+    def rows(self, index: Array) -> tuple[Array, Array]:
+        """Return a copy of what is stored for `index`, to be put back by `put_back`."""
+        return self._entries[index], self._counts[index]
+
+    def put_back(self, index: Array, rows: tuple[Array, Array]) -> None:
+        """Undo what was appended to `index` since `rows`."""
+        self._entries[index, : rows[0].shape[-1]], self._counts[index] = rows
 
     def entries(self, index: Array) -> tuple[Array, Array]:
         """Return the stored probabilities of `index`, (…, L) in no order, and how many of the L count.
@@ -202,8 +212,9 @@ class PredictionHistory:
         Both have one row per instance; an entry that does not count is 0. Without `index`, all instances.
         """
         if index is None:
-            index = torch.arange(self.num_instances)
-        index = torch.as_tensor(index, device=self.device)
+            index = torch.arange(self.num_instances, device=self.device)
+        index = checks.index_tensor(index, self.device)
+        checks.index_range(index.cpu(), self.num_instances)
         count = self._count[index].long()
         width = min(self.capacity, int(count.max()) if count.numel() else 0)
         oldest = torch.where(count > self.capacity, count % self.capacity, 0)
@@ -211,7 +222,7 @@ class PredictionHistory:
         slot = (oldest[..., None] + position) % self.capacity
         valid = position < count[..., None]
         values = torch.as_tensor(decode(self._values[index[..., None], slot], self.storage))
-        return torch.where(valid, values, 0.0), valid
+        return values.masked_fill(~valid, 0.0), valid
 
     def make_room(self, num_entries: int) -> bool:
         """Make sure that every instance has room for `num_entries` more; waits for the device.
@@ -237,23 +248,32 @@ class PredictionHistory:
 
     def _grow(self, needed: int) -> None:
         capacity = max(needed, int(self.capacity * GROWTH))
-        old, grown = self._values, self._allocate(capacity)
-        grown[:, : old.shape[1]] = old
-        # Rows that overflowed on a GPU lie rotated: bring their oldest entry to the front.
-        overflowed = (self._count > old.shape[1]).nonzero().squeeze(1)
-        if overflowed.numel():
-            slot = self._count[overflowed, None].long() + torch.arange(old.shape[1], device=self.device)
-            grown[overflowed, : old.shape[1]] = old[overflowed[:, None], slot % old.shape[1]]
-            self._num_overwritten = self.num_overwritten
-            self._count[overflowed] = old.shape[1]
+        self._straighten()
+        grown = self._allocate(capacity)
+        grown[:, : self.capacity] = self._values
         self._use(grown)
 
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return a copy of what is stored."""
-        width = min(self.capacity, int(self._count[:-1].max()))
-        return {"values": self._values[:-1, :width].clone(), "count": self._count[:-1].clone()}
+    def _straighten(self) -> None:
+        """Bring the oldest entry of the rows that overflowed, on a GPU, to the front."""
+        overflowed = (self._count > self.capacity).nonzero().squeeze(1)
+        if self.window is not None or not overflowed.numel():
+            return
+        self._num_overwritten = self.num_overwritten
+        slot = self._count[overflowed, None].long() + torch.arange(self.capacity, device=self.device)
+        self._values[overflowed] = self._values[overflowed[:, None], slot % self.capacity]
+        self._count[overflowed] = self.capacity
 
-    def check_state(self, state: dict[str, torch.Tensor]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of what is stored."""
+        self._straighten()
+        width = min(self.capacity, int(self._count[:-1].max()))
+        return {
+            "values": self._values[:-1, :width].clone(),
+            "count": self._count[:-1].clone(),
+            "num_overwritten": self._num_overwritten,
+        }
+
+    def check_state(self, state: dict[str, Any]) -> None:
         """Raise if `state` does not fit."""
         width = state["values"].shape[1]
         if state["values"].shape[0] != self.num_instances or state["count"].shape != (self.num_instances,):
@@ -264,13 +284,19 @@ class PredictionHistory:
         if state["values"].dtype != STORAGE[self.storage] or (self.window and width > self.window):
             raise ValueError("The stored history has another storage form or window than this one.")
 
-    def load_state_dict(self, state: dict[str, torch.Tensor]) -> bool:
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Take over what `state_dict` returned; return whether the storage has moved."""
         self.check_state(state)
         width = state["values"].shape[1]
-        moves = width > self.capacity
+        moves = bool(width > self.capacity)
+        if moves and self._captured:
+            raise RuntimeError(
+                "The state needs a larger storage, but a CUDA graph holds this one's address: load the state "
+                "before the capture."
+            )
         if moves:
             self._grow(width)
+        self._num_overwritten = state["num_overwritten"]
         self._values[:-1, :width] = state["values"].to(self.device)
         self._count[:-1] = state["count"].to(self.device)
         return moves

@@ -85,13 +85,16 @@ def _binary(
     if label_smoothing:
         # Both classes' share of the smoothing, as torch's cross_entropy gives it for two classes.
         loss = loss + 0.5 * label_smoothing * sign * logits
+    if mask is not None:
+        loss = torch.where(mask, loss, 0)
     return PerInstance(loss, true_log_prob.detach().exp(), mask)
 
 
 def _counted(targets: torch.Tensor, num_classes: int, ignore_index: int) -> torch.Tensor | None:
     """Return which targets count (None: all), and refuse labels outside the classes.
 
-    On a GPU looking at the values would wait for the device; there torch's own `gather` refuses them.
+    On a GPU looking at the values would wait for the device. There torch's cross-entropy refuses wrong class
+    labels by a device-side assertion; binary labels above 0 count as 1.
     """
     if targets.device.type != "cpu":
         return targets != ignore_index

@@ -5,14 +5,18 @@ from typing import Any
 import torch
 
 from activebias import checks
-from activebias._arrays import Array, native
+from activebias._arrays import Array, as_tensor, native
 from activebias.graphs import Graphed, Shape
 from activebias.history import PredictionHistory, sort_visits
 from activebias.methods import METHODS, Method
 from activebias.scores import Scores
-from activebias.statistics import estimate
+from activebias.statistics import Estimate, estimate
 
 Visited = tuple[torch.Tensor, torch.Tensor]
+
+
+def _counts(index: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    return torch.ones_like(index, dtype=torch.bool) if mask is None else mask
 
 
 class InstanceMemory:
@@ -28,6 +32,7 @@ class InstanceMemory:
         self.history = history
         self.remove_outliers = remove_outliers
         self.emphasises = False  # not before the burn-in is over
+        self._own_statistic = METHODS.get(method.name) is not method
         self.device = history.device
         self.num_instances = history.num_instances
         self.num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -41,7 +46,7 @@ class InstanceMemory:
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return v of the given instances."""
         if not self.emphasises:
-            return torch.ones(index.shape, device=self.device)
+            return torch.ones(index.shape, dtype=torch.float32, device=self.device)
         return self.scores.weight(index)
 
     def step(
@@ -49,9 +54,8 @@ class InstanceMemory:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Look up, then append: a whole step at once. Returns the weights as `look_up` does."""
         if self.device.type != "cpu":
-            counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
-            weight, share = self._graphed_step(index, prob, counts)
-            return weight, share
+            weight, mean_weight = self._graphed_step(index, prob, _counts(index, mask))
+            return weight, mean_weight
         visits, weight, _ = self.look_up(index, prob, mask)
         self.append(visits)
         return weight, None
@@ -63,9 +67,8 @@ class InstanceMemory:
         weights divided by the number that counts. Nothing changes before the checks.
         """
         if self.device.type != "cpu":
-            counts = torch.ones_like(index, dtype=torch.bool) if mask is None else mask
-            rows, kept, weight, share = self._graphed_look_up(index, prob, counts)
-            return (rows, kept), weight, share
+            rows, kept, weight, mean_weight = self._graphed_look_up(index, prob, _counts(index, mask))
+            return (rows, kept), weight, mean_weight
         visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
         checks.index_range(visits[0], self.num_instances)
         if not checks.all_probabilities(visits[1]):
@@ -91,9 +94,9 @@ class InstanceMemory:
     def _step_without_waiting(
         self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        rows, kept, weight, share = self._look_up_without_waiting(index, prob, counts)
+        rows, kept, weight, mean_weight = self._look_up_without_waiting(index, prob, counts)
         self._append(rows, kept)
-        return weight, share
+        return weight, mean_weight
 
     def append(self, visits: Visited | None) -> None:
         """Append p_t to the histories, then let s, ε, P and v follow."""
@@ -106,19 +109,29 @@ class InstanceMemory:
 
     def _append(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, ...]:
         visits = sort_visits(native(index), native(prob))
+        before = self.history.rows(visits.index) if self._own_statistic else None
         self.history.append(visits)
-        if self.method.statistic is not None:
-            self.scores.update(visits, self._score(*self.history.entries(visits.index)))
+        if self.method.statistic is None:
+            return ()
+        try:
+            scores = self._score(*self.history.entries(visits.index))
+        except Exception:
+            if before is not None:
+                self.history.put_back(visits.index, before)
+            raise
+        self.scores.update(visits, scores)
         return ()
 
     def _score(self, entries: Array, count: Array) -> Array:
         """Apply the method's statistic to histories, as `PredictionHistory.entries` gives them."""
         if self.method.statistic is None:
             return count * 0
-        scores = self.method.statistic(estimate(entries, count, remove_outliers=self.remove_outliers))
-        if self.method.name not in METHODS:
-            checks.own_scores(self.method.name, scores, count)
-        return scores
+        estimated = estimate(entries, count, remove_outliers=self.remove_outliers)
+        if not self._own_statistic:
+            return self.method.statistic(estimated)
+        # A user's statistic sees tensors, also where ours see NumPy arrays.
+        scores = self.method.statistic(Estimate(*map(as_tensor, estimated)))
+        return native(checks.own_scores(self.method.name, scores, as_tensor(count)))
 
     def prepare_epoch(self, *, emphasises: bool, batch_size: int | None) -> None:
         """Switch the emphasis on after the burn-in. On a GPU, also make room for an epoch's visits and graphs
@@ -129,9 +142,9 @@ class InstanceMemory:
             return
         if self.history.make_room(self._most_visits()) or switched:
             self._forget_graphs()
-        if self.method.name not in METHODS:
+        if self._own_statistic:
             return  # a statistic of the user's may do what no graph can hold
-        with self.history.own_capture():
+        with self.history.own_capture(), torch.cuda.device(self.device):
             self._graphed_step.prepare(*([] if batch_size is None else [(batch_size,)]))
             self._graphed_look_up.prepare()
             self._graphed_append.prepare()
@@ -148,8 +161,8 @@ class InstanceMemory:
 
     def _idle_visits(self, shape: Shape) -> tuple[torch.Tensor, ...]:
         """Return visits that leave no trace: all of them to the history's last row."""
-        index = torch.full(shape, self.num_instances, device=self.device)
-        return index, torch.zeros(shape, device=self.device)
+        index = torch.full(shape, self.num_instances, dtype=torch.int64, device=self.device)
+        return index, torch.zeros(shape, dtype=torch.float32, device=self.device)
 
     def _idle_batch(self, shape: Shape) -> tuple[torch.Tensor, ...]:
         """Return a batch in which nothing counts."""

@@ -28,10 +28,10 @@ Weighting = Literal["equal", "emphasis", "importance"]
 class Method:
     """How to emphasise: a statistic s of each instance, what order it gives and what weight.
 
-    A method of your own needs a name and a statistic, a function from an `Estimate` to scores ≥ 0 that
-    works on whole arrays:
+    A method of your own needs a name and a statistic, a function from an `Estimate` of tensors to scores ≥ 0,
+    one per instance:
 
-    >>> entropy_like = Method("wvar", statistic=lambda e: e.variance, weights="emphasis")
+    >>> by_variance = Method("wvar", statistic=lambda e: e.variance, weights="emphasis")
     """
 
     name: str

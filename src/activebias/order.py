@@ -1,5 +1,6 @@
 """The order of one epoch: what has been drawn, what has been trained on, and how to go on from there."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ def epoch_generator(seed: int, epoch: int) -> torch.Generator:
     `seed + epoch` would give trial 0 in epoch 1 the order of trial 1 in epoch 0.
     """
     low, high = (int(word) for word in np.random.SeedSequence([seed, epoch]).generate_state(2))
-    return torch.Generator().manual_seed(low | high << 31)
+    return torch.Generator("cpu").manual_seed(low | high << 31)
 
 
 class EpochOrder:
@@ -39,13 +40,24 @@ class EpochOrder:
         self.position = 0
         self._drawn: torch.Tensor | None = None  # a scan's permutation, or the latest draws
         self._drawn_from = 0  # the position of the first entry of `_drawn`
-        self._finished = False
+        self.asked = self.recorded = False  # whether somebody drew, and trained, in this epoch
+        self._ended_from: int | None = None  # where the iteration began that reached the epoch's end
         self._generator = epoch_generator(self.seed, self.epoch or 0)
 
     def begin(self, epoch: int, *, scans: bool) -> None:
         """Begin `epoch`, in a new permutation (`scans`) or with draws."""
         self.epoch, self._scans = epoch, scans
         self._begin()
+
+    def warn_if_nobody_drew(self, method: str) -> None:
+        """Warn of an epoch that was trained in somebody else's order, by a method that lives by its own."""
+        if self.recorded and not self.asked:
+            warnings.warn(
+                f"Method {method!r} emphasises by the order of the instances, but in epoch {self.epoch} "
+                "nobody asked for one: give the DataLoader `sampler=bias.sampler(…)`, or draw from "
+                "`bias.probabilities()`.",
+                stacklevel=3,
+            )
 
     def resize(self, num_items: int) -> None:
         """Order another number of things: the sentences of a tagging task, whose words are the instances."""
@@ -66,16 +78,20 @@ class EpochOrder:
             raise RuntimeError(
                 "The order needs to know the epoch: call `bias.set_epoch(epoch)` before iterating."
             )
-        if self._finished and self.num_items - self.position < batch_size:
+        self.asked = True
+        # What is left may be a last short batch that was fetched but not trained on; an iteration from where
+        # one has already led to the end, however, shows that nobody trains on it (drop_last).
+        if self._ended_from is not None and self.position in (self.num_items, self._ended_from):
             raise RuntimeError(
                 f"Epoch {self.epoch} has been iterated to its end: call `bias.set_epoch({self.epoch + 1})` "
                 "before the next one."
             )
-        epoch, cursor = self.epoch, self.position
+        epoch, start, cursor = self.epoch, self.position, self.position
         while cursor < self.num_items and self.epoch == epoch:
             batch = self._at(cursor, min(batch_size, self.num_items - cursor))
             cursor += batch.numel()
-            self._finished = self._finished or cursor >= self.num_items
+            if cursor >= self.num_items:
+                self._ended_from = start
             yield batch
 
     def _at(self, cursor: int, size: int) -> torch.Tensor:
@@ -83,9 +99,9 @@ class EpochOrder:
         if self._scans and self._drawn is None:
             # int32 while it can: at 100 million instances the permutation is a fifth of all memory.
             dtype = torch.int32 if self.num_items < 2**31 else torch.int64
-            self._drawn = torch.randperm(self.num_items, generator=self._generator, dtype=dtype)
+            self._drawn = torch.randperm(self.num_items, generator=self._generator, dtype=dtype, device="cpu")
         if self._drawn is None:
-            self._drawn, self._drawn_from = torch.empty(0, dtype=torch.int64), cursor
+            self._drawn, self._drawn_from = torch.empty(0, dtype=torch.int64, device="cpu"), cursor
         start = cursor - self._drawn_from
         if start >= self._drawn.numel():
             self._drawn = torch.cat([self._drawn, self._draw(size, self._generator)])

@@ -52,6 +52,7 @@ class EmphasisSampler(DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of the rest of the epoch, drawing batch by batch."""
+        self.bias._step.drop()
         for batch in self.bias._order.batches(self.global_batch_size):
             yield from self._share(batch).tolist()
 
@@ -61,7 +62,7 @@ class EmphasisSampler(DistributedSampler[int]):
         The padding stands at the end of the last ranks' parts, where `ActiveBias` knows to find it.
         """
         share = -(-batch.numel() // self.num_replicas)
-        position = torch.arange(self.rank * share, (self.rank + 1) * share)
+        position = torch.arange(self.rank * share, (self.rank + 1) * share, device="cpu")
         return batch[position % batch.numel()]
 
     def set_epoch(self, epoch: int) -> None:

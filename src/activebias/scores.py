@@ -25,25 +25,31 @@ class Scores:
         self.method = method
         self.num_instances = num_instances
         self._total = torch.zeros((), dtype=torch.float64, device=device)
+        # A running sum keeps a residue; that every score is 0 must be known exactly.
+        self._num_positive = torch.zeros((), dtype=torch.int64, device=device)
         self._sums: BlockSums | None = None
         length = 0 if method.statistic is None else padded_length(num_instances)
         self._values = torch.zeros(length, dtype=torch.float32, device=device)
         if method.statistic is not None:
             self._values[:num_instances] = initial
             self._total += self._values.sum(dtype=torch.float64)
+            self._num_positive += (self._values > 0).sum()
         if method.order == "emphasis":
             self._sums = BlockSums(self._values)
+        self._make_views()
+
+    def _make_views(self) -> None:
         self._native_values, self._native_total = native(self._values), native(self._total)
+        self._native_num_positive = native(self._num_positive)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the NumPy views out of a pickle or deep copy: there they would be arrays of their own."""
-        views = ("_native_values", "_native_total")
-        return {name: value for name, value in vars(self).items() if name not in views}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_native")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make the views anew."""
         vars(self).update(state)
-        self._native_values, self._native_total = native(self._values), native(self._total)
+        self._make_views()
 
     @property
     def num_bytes(self) -> int:
@@ -54,7 +60,7 @@ class Scores:
         """Return a copy of the scores, of all instances or of the given ones."""
         if self.method.statistic is None:
             number = self.num_instances if index is None else index.numel()
-            return torch.zeros(number, device=self._total.device)
+            return torch.zeros(number, dtype=torch.float32, device=self._total.device)
         return self._values[: self.num_instances].clone() if index is None else self._values[index]
 
     def mean(self) -> Array:
@@ -68,18 +74,25 @@ class Scores:
         scores = cast(scores, "float32")
         if isinstance(scores, torch.Tensor):
             scores = xp.where(index < self.num_instances, scores, 0)
-        change = cast(scores, "float64") - values[index]
-        values[index] = scores
         if self._sums is None:
-            self._native_total[...] += xp.where(visits.rank == 0, change, 0).sum()
+            before = values[index]
+            change = cast(scores, "float64") - before
+            turned = cast(scores > 0, "int64") - cast(before > 0, "int64")
+            if not isinstance(visits.rank, int):  # a repeated instance changes once
+                change, turned = (xp.where(visits.rank == 0, each, 0) for each in (change, turned))
+            values[index] = scores
+            self._native_num_positive[...] += turned.sum()
+            total = self._native_total + change.sum()
+            self._native_total[...] = xp.where(self._native_num_positive > 0, total, 0)
         else:
+            values[index] = scores
             self._sums.update(index)
             self._native_total[...] = self._sums.total()
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return v of the given instances."""
         if self.method.weights == "equal":
-            return torch.ones(index.shape, device=index.device)
+            return torch.ones(index.shape, dtype=torch.float32, device=index.device)
         weights = emphasis.weights(self._native_values[native(index)], self.mean())
         if self.method.weights == "importance":
             weights = 1 / weights
@@ -96,20 +109,26 @@ class Scores:
     def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
         if self._sums is None:
-            return torch.randint(self.num_instances, (num_samples,), generator=generator)
+            return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
         if num_samples * INSTANCES_PER_DRAW >= self.num_instances:
             scores = self._values[: self.num_instances].cpu().numpy()
             return torch.from_numpy(draw_many(scores, num_samples, generator))
-        uniform = torch.rand(num_samples, dtype=torch.float64, generator=generator).to(self._values.device)
+        uniform = torch.rand(num_samples, dtype=torch.float64, generator=generator, device="cpu")
+        uniform = uniform.to(self._values.device)
         return as_tensor(draw(self._sums, self.num_instances, native(uniform))).cpu()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return a copy of the scores and their sum."""
-        return {"values": self._values[: self.num_instances].clone(), "total": self._total.clone()}
+        return {
+            "values": self._values[: self.num_instances].clone(),
+            "total": self._total.clone(),
+            "num_positive": self._num_positive.clone(),
+        }
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take over what `state_dict` returned."""
         self._values[: self.num_instances] = state["values"].to(self._values.device)
         self._total.copy_(state["total"])
+        self._num_positive.copy_(state["num_positive"])
         if self._sums is not None:
             self._sums.rebuild()

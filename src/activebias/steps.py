@@ -5,8 +5,6 @@ batch from what was known before it. The visits may come in parts (gradient accu
 ranks, whose last batch of an epoch is filled up so that all ranks have the same number of batches.
 """
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
@@ -30,8 +28,15 @@ class Step:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks that train together."""
+        """The number of ranks that train together and tell each other what they saw."""
         return ranks(self._group)[1]
+
+    def _parts(self) -> tuple[int, int]:
+        """Return which part of a step this process has, and how many parts there are."""
+        rank, num_ranks = ranks(self._group)
+        if num_ranks == 1 and self.sampler is not None:
+            return self.sampler.rank, self.sampler.num_replicas
+        return rank, num_ranks
 
     def _remaining(self) -> int:
         return self._order.num_items - self._order.position
@@ -51,30 +56,36 @@ class Step:
             # Whole batches are dealt out in turn, and the last round is filled up.
             num_rounds = -(-self._remaining() // (max(num_items, 1) * self.num_ranks))
             return min(self.sampler.batch_size, num_rounds * num_items)
-        return min(self.sampler.batch_size, -(-self._remaining() // self.num_ranks))
+        return min(self.sampler.batch_size, -(-self._remaining() // self._parts()[1]))
 
     def num_real(self, num_items: int) -> int | None:
         """Return how many of the next `num_items` are no filling; None if the step has no filling at all.
 
         The filling stands at the end: of the last ranks' parts or, sharded elsewhere, of the last round.
         """
-        rank, num_ranks = ranks(self._group)
-        if num_ranks == 1 or (share := self._share(num_items)) * num_ranks <= self._remaining():
+        part, num_parts = self._parts()
+        if num_parts == 1 or (share := self._share(num_items)) * num_parts <= self._remaining():
             return None
         if self._sharded_elsewhere():
-            before = self._num_items * num_ranks + rank * num_items
+            before = self._num_items * num_parts + part * num_items
         else:
-            before = rank * share + self._num_items
+            before = part * share + self._num_items
         return min(max(self._remaining() - before, 0), num_items)
 
     def filling_scale(self, num_items: int) -> float:
         """Return by how much more the real instances weigh in a mean that counts the filling too."""
-        return self._share(num_items) * self.num_ranks / max(self._remaining(), 1)
+        return self._share(num_items) * self._parts()[1] / max(self._remaining(), 1)
+
+    def check(self, index: torch.Tensor) -> None:
+        """Refuse words without their sentences: the order counts sentences."""
+        if index.dim() == 1 and self.sampler is not None and self.sampler.num_items != self._num_instances:
+            raise ValueError(
+                "The sampler was made with `num_sequences`, so `index` must have the shape (sentences, "
+                f"words), but got {tuple(index.shape)}."
+            )
 
     def mask(self, index: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return which entries of a batch count: what `mask` says, without the filling."""
-        if mask is not None:
-            mask = mask.to(index.device, non_blocking=True)
         num_real = self.num_real(index.shape[0])
         if num_real is None:
             return mask
@@ -82,20 +93,16 @@ class Step:
         real = real.view(-1, *[1] * (index.dim() - 1)).expand(index.shape)
         return real if mask is None else mask & real
 
-    def mean(self, loss: torch.Tensor, mask: torch.Tensor | None, *, over_ranks: bool) -> torch.Tensor:
-        """Return the mean loss over what counts, over all ranks where their numbers may differ."""
+    def mean(self, loss: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return the mean loss over what counts; of words, over those of all ranks."""
         if mask is None:
             return loss.mean()
         count = mask.sum().to(loss)
-        if not over_ranks:
+        if self.num_ranks == 1 or loss.dim() == 1:
             return loss.sum() / count.clamp(min=1)
         # DistributedDataParallel divides the sum of the gradients by the number of ranks.
         dist.all_reduce(count, group=self._group)
         return loss.sum() * self.num_ranks / count.clamp(min=1)
-
-    def needs_mean_over_ranks(self, index: torch.Tensor) -> bool:
-        """Return whether ranks may differ in how much counts: in words, or because of filling."""
-        return self.num_ranks > 1 and (index.dim() > 1 or self.num_real(index.shape[0]) is not None)
 
     def is_whole(self, shape: torch.Size) -> bool:
         """Return whether a batch of that shape is a whole step, with nothing before it and no other rank."""
@@ -104,7 +111,7 @@ class Step:
     def advance(self, num_items: int) -> None:
         """Count a whole step as trained on."""
         if self.sampler is not None:
-            self._order.advance(num_items * self.num_ranks)
+            self._order.advance(num_items * self._parts()[1])
 
     def add(self, index: torch.Tensor, prob: torch.Tensor, shape: torch.Size) -> bool:
         """Add the visits of a batch of that shape; return whether the step is complete."""
@@ -138,15 +145,6 @@ class Step:
             return index[there], prob[there]
         return torch.where(index < 0, self._num_instances, index), prob
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the visits of an unfinished step."""
-        return {
-            "visits": [(index.clone(), prob.clone()) for index, prob in self._visits],
-            "num_items": self._num_items,
-            "words": self._words,
-        }
-
-    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Take over what `state_dict` returned."""
-        self._visits = [(index.to(device), prob.to(device)) for index, prob in state["visits"]]
-        self._num_items, self._words = state["num_items"], state["words"]
+    def drop(self) -> None:
+        """Forget the visits of an unfinished step: its gradients are lost, and it will come again."""
+        self._visits, self._num_items = [], 0
