@@ -119,7 +119,8 @@ def test_during_burn_in_nothing_is_emphasised():
 
 def test_a_batch_is_drawn_after_the_previous_one_was_recorded():
     """Instance 7 becomes the only hard one during the first batch; the second batch must know it."""
-    bias = ab.ActiveBias("sd", num_instances=200, num_classes=2, window=1, remove_outliers=False)
+    settings = {"num_classes": 2, "window": 1, "remove_outliers": False, "burn_in": 1}
+    bias = ab.ActiveBias("sd", num_instances=200, **settings)
     bias.set_epoch(0)
     bias.record(np.arange(200), np.ones(200))
     loader = DataLoader(

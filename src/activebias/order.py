@@ -79,9 +79,12 @@ class EpochOrder:
                 "The order needs to know the epoch: call `bias.set_epoch(epoch)` before iterating."
             )
         self.asked = True
-        # What is left may be a last short batch that was fetched but not trained on; an iteration from where
-        # one has already led to the end, however, shows that nobody trains on it (drop_last).
-        if self._ended_from is not None and self.position in (self.num_items, self._ended_from):
+        # A last short batch may have been fetched but not trained on. Asking for it a second time, however,
+        # shows that nobody will: it is dropped (drop_last), and `set_epoch` was forgotten.
+        left = self.num_items - self.position
+        if self._ended_from is not None and (
+            left == 0 or (left < batch_size and self.position == self._ended_from)
+        ):
             raise RuntimeError(
                 f"Epoch {self.epoch} has been iterated to its end: call `bias.set_epoch({self.epoch + 1})` "
                 "before the next one."
