@@ -184,7 +184,7 @@ class PredictionHistory:
             after = xp.where(after < self.window, after, self.window + after % self.window)
         self._counts[visits.index] = cast_like(after, self._counts)
         if isinstance(count, torch.Tensor):
-            self._counts[self.num_instances] = 1  # the row that does not count must not count up for ever
+            self._counts[self.num_instances :].fill_(1)  # the row that does not count must not count up
 
     def rows(self, index: Array) -> tuple[Array, Array]:
         """Return a copy of what is stored for `index`, to be put back by `put_back`."""
@@ -221,7 +221,7 @@ class PredictionHistory:
         position = torch.arange(width, device=self.device)
         slot = (oldest[..., None] + position) % self.capacity
         valid = position < count[..., None]
-        values = torch.as_tensor(decode(self._values[index[..., None], slot], self.storage))
+        values: torch.Tensor = decode(self._values[index[..., None], slot], self.storage)
         return values.masked_fill(~valid, 0.0), valid
 
     def make_room(self, num_entries: int) -> bool:
