@@ -245,8 +245,8 @@ class ActiveBias:
         mask = self._step.mask(index, mask)
         weight, mean_weight = self._look_up_and_take(index, prob, mask)
         if reduction == "mean" and mean_weight is not None and not filling and self._step.num_ranks == 1:
-            return (mean_weight.to(per_instance_loss) * per_instance_loss).sum()
-        loss = weight.to(per_instance_loss) * per_instance_loss
+            return (mean_weight.clone().to(per_instance_loss) * per_instance_loss).sum()
+        loss = weight.clone().to(per_instance_loss) * per_instance_loss
         if reduction == "mean":
             return scale * loss.mean() if filling else self._step.mean(loss, mask)
         return loss.sum() if reduction == "sum" else loss

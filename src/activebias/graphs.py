@@ -4,8 +4,10 @@ An eager training step on a GPU is often bound by the host that launches its ker
 show. Nothing here computes anything: the functions are those that a CPU runs, recorded and replayed.
 """
 
+import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -21,6 +23,19 @@ class _Recorded(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: Tensors
     outputs: Tensors
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect before and not during a capture: freeing an older graph in the middle of it would break it."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Graphed:
@@ -42,7 +57,7 @@ class Graphed:
         return {**vars(self), "_graphs": {}}
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
-        """Return what the function returns."""
+        """Return what the function returns; the next call may overwrite it."""
         shape = tuple(inputs[0].shape)
         recorded = self._graphs.get(shape)
         # Inside a graph of the user's the kernels themselves are wanted.
@@ -52,7 +67,7 @@ class Graphed:
         for static, new in zip(recorded.inputs, inputs, strict=True):
             static.copy_(new, non_blocking=True)
         recorded.graph.replay()
-        return tuple(output.clone() for output in recorded.outputs)
+        return recorded.outputs
 
     def forget(self) -> None:
         """Drop all graphs, because the storage they speak of has moved."""
@@ -77,6 +92,6 @@ class Graphed:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Other threads (a DataLoader that pins memory) may go on calling CUDA meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with _no_garbage_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = self._function(*inputs)
         return _Recorded(graph, inputs, outputs)

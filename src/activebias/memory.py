@@ -52,7 +52,10 @@ class InstanceMemory:
     def step(
         self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Look up, then append: a whole step at once. Returns the weights as `look_up` does."""
+        """Look up, then append: a whole step at once. Returns the weights as `look_up` does.
+
+        On a GPU the next step may overwrite them.
+        """
         if self.device.type != "cpu":
             weight, mean_weight = self._graphed_step(index, prob, _counts(index, mask))
             return weight, mean_weight
@@ -68,7 +71,7 @@ class InstanceMemory:
         """
         if self.device.type != "cpu":
             rows, kept, weight, mean_weight = self._graphed_look_up(index, prob, _counts(index, mask))
-            return (rows, kept), weight, mean_weight
+            return (rows.clone(), kept.clone()), weight, mean_weight
         visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
         checks.index_range(visits[0], self.num_instances)
         if not checks.all_probabilities(visits[1]):
