@@ -153,8 +153,8 @@ def test_reproduce_everything_tells_what_is_left_out(tmp_path):
 
 
 def test_figures(tmp_path):
-    run(*SHORT, "--quiet", "--out", tmp_path)
-    run(*SHORT, "--quiet", "--noise", "0", "--out", tmp_path)
+    for noise in ("0", "0.1"):
+        run(*SHORT, "--trials", "1", "--methods", "scan", "--quiet", "--noise", noise, "--out", tmp_path)
     files = json.loads(run("figures", "--out", tmp_path, "--json").stdout)["files"]
     names = sorted(os.path.basename(file) for file in files if file.endswith(".png"))
     assert len(names) == 3
