@@ -1,8 +1,10 @@
 """The command: flags, JSON, errors, and what the tables and figures commands leave behind."""
 
 import functools
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +13,13 @@ import time
 import pytest
 import torch
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from activebias.cli import app
 from activebias.lab import RECIPES, theory
 from activebias.lab.data import SOURCES
+from activebias.lab.progress import show_progress
 
 COMMON = {"--out", "--json", "--debug", "--help"}
 RUNS = COMMON | {"--data", "--device", "--epochs", "--quiet", "--seed"}
@@ -149,8 +153,8 @@ def test_reproduce_everything_tells_what_is_left_out(tmp_path):
 
 
 def test_figures(tmp_path):
-    run(*SHORT, "--quiet", "--out", tmp_path)
-    run(*SHORT, "--quiet", "--noise", "0", "--out", tmp_path)
+    for noise in ("0", "0.1"):
+        run(*SHORT, "--trials", "1", "--methods", "scan", "--quiet", "--noise", noise, "--out", tmp_path)
     files = json.loads(run("figures", "--out", tmp_path, "--json").stdout)["files"]
     names = sorted(os.path.basename(file) for file in files if file.endswith(".png"))
     assert len(names) == 3
@@ -242,8 +246,26 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
     assert process.returncode == 130
     assert complaint.rstrip().endswith("Stopped. The same command goes on where it was.")
     done = len((tmp_path / "digits.jsonl").read_text().splitlines())
-    finished = subprocess.run(
-        [*command, "--trials", str(done), "--json"], capture_output=True, text=True, check=True, timeout=120
-    )
+    finished = run("compare", "digits", "--methods=scan", "--trials", done, "--json", "--out", tmp_path)
     assert json.loads(finished.stdout)["trials"] == done
-    assert finished.stderr == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress(tmp_path, terminal):
+    from activebias.lab import Place, get_recipe, run_trials
+
+    recipe = get_recipe("digits").shortened(2)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+    with show_progress("digits", 4, 2, console=console, quiet=False) as listener:
+        run_trials(recipe, methods=["scan", "wd"], seeds=[0], place=Place(tmp_path), listener=listener)
+    text = console.file.getvalue()
+    if terminal:
+        assert "digits 0 WD" in text
+        assert "left" in text
+        assert max(len(line) for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).split("\r")) <= 80
+    else:
+        assert text.count("\n") == 2
+        assert re.search(r"digits, trial 0, WD: best test error [0-9.]+ %, [0-9.]+ s \(2 of 2\)", text)
+    with show_progress("digits", 4, 2, console=console, quiet=True) as listener:
+        listener.on_epoch(None)
+    assert console.file.getvalue() == text

@@ -11,8 +11,8 @@ from activebias.lab import Listener, Noise, Place, get_recipe, run_trials
 from activebias.lab.prepared import load_data, prepare
 from activebias.lab.randomness import derived_generator, derived_seed
 from activebias.lab.trainer import Run, resolve_method
-from activebias.lab.trials import count_epochs
-from processes import finish, start
+from activebias.lab.trials import count_epochs, missing_runs
+from processes import start
 
 CPU = torch.device("cpu")
 
@@ -26,6 +26,10 @@ def one_thread():
 def whole(tmp_path_factory):
     """Return the curves of the worker's trial when nothing happens to it."""
     return curves(lab_worker.run(tmp_path_factory.mktemp("whole")))
+
+
+def epochs_to_train(recipe, methods, seeds, place):
+    return count_epochs(recipe, missing_runs(recipe, methods, seeds, place))
 
 
 def curves(results):
@@ -139,11 +143,11 @@ def test_the_global_random_state_is_left_alone(tmp_path):
 
 def test_nothing_is_computed_twice(tmp_path):
     recipe, place = lab_worker.small_recipe(), Place(tmp_path)
-    assert count_epochs(recipe, ["scan", "wpv", "spv"], [0, 1], place) == 2 * (2 * 3 + 3 * 3)
+    assert epochs_to_train(recipe, ["scan", "wpv", "spv"], [0, 1], place) == 2 * (2 * 3 + 3 * 3)
     first = run_trials(recipe, methods=["scan", "spv"], seeds=[0], place=place)
     epochs = []
     listener = Listener(on_epoch=epochs.append)
-    assert count_epochs(recipe, ["scan", "wpv", "spv"], [0], place) == 6
+    assert epochs_to_train(recipe, ["scan", "wpv", "spv"], [0], place) == 6
     both = run_trials(recipe, methods=["scan", "wpv", "spv"], seeds=[0], place=place, listener=listener)
     assert {done.method for done in epochs} == {None, "wpv"}
     assert len(epochs) == 6
@@ -160,14 +164,10 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, whole, num_ep
     assert process.exitcode == -9
     seen = []
     resumed = lab_worker.run(tmp_path / "killed", Listener(on_epoch=seen.append))
-    total = count_epochs(lab_worker.small_recipe(), lab_worker.METHODS, [0], Place(tmp_path / "nowhere"))
+    total = epochs_to_train(lab_worker.small_recipe(), lab_worker.METHODS, [0], Place(tmp_path / "nowhere"))
     assert len(seen) == total - num_epochs
     assert curves(resumed) == whole
     assert not list((tmp_path / "killed" / "checkpoints").iterdir())
-
-
-def test_the_worker_ends_well_when_it_is_not_killed(tmp_path):
-    finish(start(lab_worker.run_and_die, tmp_path, 10_000, False))
 
 
 def test_a_damaged_checkpoint_only_costs_its_epochs(tmp_path, whole, caplog):

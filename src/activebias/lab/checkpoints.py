@@ -16,9 +16,9 @@ _log = logging.getLogger(__name__)
 class Checkpoint:
     """One file that holds where a run stands.
 
-    `offer` comes after every epoch. It writes unless the last write is less than `interval` seconds old: an
-    epoch of the digits takes a hundredth of a second, and writing would take longer than training. So a
-    process that is killed loses the epoch under way, or its last second.
+    After an epoch it is `due` unless the last write is less than `interval` seconds old: an epoch of the
+    digits takes a hundredth of a second, and writing would take longer than training. So a process that is
+    killed loses the epoch under way, or its last second.
     """
 
     def __init__(self, path: Path, *, interval: float = 1.0) -> None:
@@ -33,7 +33,15 @@ class Checkpoint:
 
     def write(self, state: dict[str, Any]) -> None:
         """Write so that the file holds either the old state or the whole new one, even after a power cut."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._write(state)
+        except FileNotFoundError:
+            # Another process that works on the same trial has finished it and cleaned up: nothing to keep.
+            _log.info("%s was removed by another process.", self.path.parent)
+        self._written = time.monotonic()
+
+    def _write(self, state: dict[str, Any]) -> None:
         descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -44,7 +52,6 @@ class Checkpoint:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        self._written = time.monotonic()
 
     def read(self) -> dict[str, Any] | None:
         """Return the state, or None where there is none; no code in the file is ever run."""

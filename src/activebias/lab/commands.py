@@ -18,7 +18,7 @@ from activebias.lab.store import METRICS, ResultStore, TrialResult, config_hash
 from activebias.lab.tables import Cell, TextTable
 from activebias.lab.theory import TheoryFigures
 from activebias.lab.trainer import resolve_method
-from activebias.lab.trials import Place, count_epochs, run_trials
+from activebias.lab.trials import Place, count_epochs, missing_runs, run_trials
 
 
 def find_recipe(name: str, *, noise: str | None = None, epochs: int | None = None) -> Recipe:
@@ -91,12 +91,13 @@ def run(
 ) -> list[TrialResult]:
     """Train what is missing, with progress on the error stream, and return the results."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    total = count_epochs(recipe, methods, seeds, place)
-    missing = len(place.store.missing(recipe.name, recipe.config(), methods, seeds))
-    known = len(methods) * len(seeds) - missing
+    missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
+    number = sum(len(group) for group in missing.values())
+    known = len(methods) * len(seeds) - number
     if known and not quiet:
-        console.print(f"{known} of {known + missing} results are in {place.store.path(recipe.name)} already.")
-    with show_progress(recipe.name, total, missing, console=console, quiet=quiet) as listener:
+        console.print(f"{known} of {known + number} results are in {place.store.path(recipe.name)} already.")
+    total = count_epochs(recipe, missing)
+    with show_progress(recipe.name, total, number, console=console, quiet=quiet) as listener:
         return run_trials(
             recipe, methods=methods, seeds=seeds, place=place, listener=listener, keep_models=keep_models
         )

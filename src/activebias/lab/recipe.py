@@ -21,8 +21,8 @@ Augmentation = Literal["crop and flip"]
 class Optimiser:
     """An optimiser and its learning rate by epoch: times `factor` at every milestone, or every so often.
 
-    >>> Optimiser("sgd", 0.1, factor=0.1, milestones=(80, 100)).learning_rate_at(100)
-    0.001
+    >>> Optimiser("sgd", 1.0, factor=0.5, milestones=(80, 100)).learning_rate_at(100)
+    0.25
     >>> Optimiser("sgd", 1.0, factor=0.5, every=5).learning_rate_at(10)
     0.25
     """
@@ -46,7 +46,7 @@ class Optimiser:
         drops = sum(milestone <= epoch for milestone in self.milestones)
         if self.every is not None:
             drops += epoch // self.every
-        return float(round(self.learning_rate * self.factor**drops, 15))
+        return self.learning_rate * float(self.factor**drops)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return the torch optimiser."""

@@ -1,7 +1,7 @@
 """Trials: burn-ins trained once and branched into the methods, resumable, with results in the store."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -72,14 +72,34 @@ class Listener:
     on_result: OnResult = lambda result: None
 
 
-def count_epochs(recipe: Recipe, methods: Iterable[str | Method], seeds: Iterable[int], place: Place) -> int:
-    """Return how many epochs are to be trained for what the store does not hold yet."""
-    resolved = [resolve_method(method) for method in methods]
-    names = [method.name for method in resolved]
-    missing = place.store.missing(recipe.name, recipe.config(), names, seeds)
-    by_name = {method.name: method for method in resolved}
-    burn_ins = {(seed, by_name[name].order == "scan") for name, seed in missing}
-    return len(burn_ins) * recipe.burn_in + len(missing) * max(recipe.epochs - recipe.burn_in, 0)
+def missing_runs(
+    recipe: Recipe,
+    methods: Iterable[str | Method],
+    seeds: Iterable[int],
+    place: Place,
+    *,
+    keep_models: bool = False,
+) -> dict[int, list[Method]]:
+    """Return the methods that are still to be trained, by seed: no result, or (`keep_models`) no model."""
+    resolved = {method.name: method for method in map(resolve_method, methods)}
+    seeds = list(dict.fromkeys(seeds))
+    missing = set(place.store.missing(recipe.name, recipe.config(), resolved, seeds))
+    if keep_models:
+        missing |= {
+            (name, seed)
+            for name in resolved
+            for seed in seeds
+            if not place.model_path(recipe, name, seed).exists()
+        }
+    wanted = {seed: [resolved[name] for name in resolved if (name, seed) in missing] for seed in seeds}
+    return {seed: group for seed, group in wanted.items() if group}
+
+
+def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int:
+    """Return how many epochs the missing runs take; methods of one order share their burn-in."""
+    burn_ins = sum(len({method.order == "scan" for method in group}) for group in missing.values())
+    branches = sum(len(group) for group in missing.values())
+    return burn_ins * recipe.burn_in + branches * max(recipe.epochs - recipe.burn_in, 0)
 
 
 def run_trials(
@@ -104,23 +124,10 @@ def run_trials(
         keep_models: save every model with its history, and train again what has a result but no file.
     """
     listener = listener or Listener()
-    resolved = list({method.name: method for method in map(resolve_method, methods)}.values())
-    names = [method.name for method in resolved]
-    config = recipe.config()
-    missing = set(place.store.missing(recipe.name, config, names, seeds))
-    if keep_models:
-        missing |= {
-            (name, seed)
-            for name in names
-            for seed in seeds
-            if not place.model_path(recipe, name, seed).exists()
-        }
+    missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
     device = torch.device(place.device)
     teacher: Tensor | None = None
-    for seed in dict.fromkeys(seeds):
-        wanted = [method for method in resolved if (method.name, seed) in missing]
-        if not wanted:
-            continue
+    for seed, wanted in missing.items():
         if dataset is None:
             dataset = load_data(recipe, place.data)
         if recipe.teacher is not None and teacher is None:
@@ -130,7 +137,8 @@ def run_trials(
             group = [method for method in wanted if (method.order == "scan") is scans]
             if group:
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
-    stored = place.store.load(recipe.name, config)
+    names = [resolve_method(method).name for method in methods]
+    stored = place.store.load(recipe.name, recipe.config())
     return [result for result in stored if result.method in names and result.seed in seeds]
 
 
