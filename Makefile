@@ -28,7 +28,7 @@ $(STAMP)-examples: $(STAMP)
 	@touch $@
 
 test: $(STAMP)  ## run the tests (doctests and README blocks included)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 examples: $(STAMP)-examples  ## run every example, with all the frameworks, and compare their accuracies
 	$(BIN)/python examples/run_all.py

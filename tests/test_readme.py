@@ -17,7 +17,7 @@ README = blocks.ROOT / "README.md"
 CARDS = blocks.ROOT / "docs" / "methods"
 
 # Pages that are linked before they are written.
-PENDING = {"docs/frameworks.md", "docs/reproduction.md"}
+PENDING: set[str] = set()
 
 
 @pytest.fixture

@@ -167,17 +167,15 @@ def test_a_damaged_part_is_refused_and_nothing_is_half_loaded():
     other.set_epoch(5)
     for damage in (
         lambda state: state["scores"].update(values=state["scores"]["values"][:7]),
-        lambda state: state["order"].pop("generator"),
         lambda state: state["order"].pop("position"),
         lambda state: state["history"].pop("count"),
-        lambda state: state["history"].update(values=state["history"]["values"][:, :0]),
+        lambda state: state["history"].update(values=state["history"]["values"][:5]),
     ):
         state = other.state_dict()
         damage(state)
         scores = bias.scores
-        if "generator" in state["order"] and state["history"].get("values") is not None:
-            with pytest.raises(ValueError, match="damaged or does not fit"):
-                bias.load_state_dict(state)
+        with pytest.raises(ValueError, match="damaged or does not fit"):
+            bias.load_state_dict(state)
         assert bias.epoch == 3
         assert torch.equal(bias.scores, scores)
         assert bias.history.values()[1].sum().item() == 301

@@ -1,11 +1,47 @@
-"""Active Bias: train better classifiers by emphasising the instances the model is uncertain about."""
+"""Active Bias: train better classifiers by emphasising the instances the model is uncertain about.
+
+The names are imported when they are first used: `import torch` takes seconds, which `activebias --help`
+should not.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from activebias._version import __version__ as __version__
-from activebias.active_bias import ActiveBias as ActiveBias
-from activebias.history import PredictionHistory as PredictionHistory
-from activebias.indexing import TokenIndex as TokenIndex
-from activebias.indexing import collate_with_index as collate_with_index
-from activebias.indexing import with_index as with_index
-from activebias.methods import METHODS as METHODS
-from activebias.methods import Method as Method
-from activebias.statistics import Estimate as Estimate
+
+if TYPE_CHECKING:
+    from activebias import emphasis as emphasis
+    from activebias import statistics as statistics
+    from activebias.active_bias import ActiveBias as ActiveBias
+    from activebias.history import PredictionHistory as PredictionHistory
+    from activebias.indexing import TokenIndex as TokenIndex
+    from activebias.indexing import collate_with_index as collate_with_index
+    from activebias.indexing import with_index as with_index
+    from activebias.methods import METHODS as METHODS
+    from activebias.methods import Method as Method
+    from activebias.statistics import Estimate as Estimate
+
+_MODULES = {
+    "ActiveBias": "active_bias",
+    "PredictionHistory": "history",
+    "TokenIndex": "indexing",
+    "collate_with_index": "indexing",
+    "with_index": "indexing",
+    "METHODS": "methods",
+    "Method": "methods",
+    "Estimate": "statistics",
+}
+
+__all__ = ["__version__", "emphasis", "statistics", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("emphasis", "statistics"):
+        return importlib.import_module(f"activebias.{name}")
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"activebias.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'activebias' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

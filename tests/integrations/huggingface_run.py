@@ -122,7 +122,7 @@ def main() -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
     )
     trainer.train()
-    assert trainer.bias.state_dict()["step"]["num_items"] == 0, "every step is complete, the last one too"
+    assert trainer.bias._step._num_items == 0, "every step is complete, the last one too"
     torch.save(
         {
             "bias": trainer.bias.state_dict(),
