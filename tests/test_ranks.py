@@ -39,7 +39,7 @@ def assert_as_on_one_rank(several, one):
     assert several["position"] == one["position"]
 
 
-@pytest.mark.parametrize("method", ["scan", "uni", "wpv", "spv", "isd"])
+@pytest.mark.parametrize("method", ["scan", "wpv", "spv", "isd"])
 def test_one_two_and_four_ranks_draw_the_same_order_and_record_the_same_histories(method, tmp_path):
     results = {num_ranks: run_ranks(tmp_path, num_ranks, train, method) for num_ranks in (1, 2, 4)}
     one = results[1][0]
@@ -58,7 +58,7 @@ def test_shards_are_disjoint_and_cover_the_data_set(tmp_path):
     assert sorted(chain(*first_epoch)) == list(range(128))
 
 
-@pytest.mark.parametrize("num_instances", [33, 35, 63])
+@pytest.mark.parametrize("num_instances", [33, 63])
 def test_filling_up_uneven_last_batches_never_pollutes_a_history(num_instances, tmp_path):
     results = run_ranks(tmp_path, 4, train, "wtc", num_instances)
     assert_same_everywhere(results)

@@ -37,7 +37,9 @@ def write_idx_set(folder, packed):
     labels = np.array([3, 1, 4, 1, 9], np.uint8)
     for name, array in zip(IDX_NAMES, (images, labels, images[:2], labels[:2]), strict=True):
         raw = idx(array)
-        (folder / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(raw) if packed else raw)
+        (folder / (f"{name}.gz" if packed else name)).write_bytes(
+            gzip.compress(raw, mtime=0) if packed else raw
+        )
     return images
 
 
@@ -68,7 +70,7 @@ def test_files_that_are_not_the_official_ones_are_refused(tmp_path):
         (b"\x00\x00\x08\x01\x00\x00\x00\x09abc", "3 bytes follow where the header announces 9"),
         (b"\x00\x00\x08\x01\x00\x00\x00\x01abc", "3 bytes follow where the header announces 1"),
         (b"", "offset 0"),
-        (gzip.compress(idx(np.zeros(99, np.uint8)))[:-9], "truncated or damaged"),
+        (gzip.compress(idx(np.zeros(99, np.uint8)), mtime=0)[:-9], "truncated or damaged"),
         (b"\x1f\x8bnonsense", "truncated or damaged"),
     ],
 )
