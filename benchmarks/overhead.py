@@ -29,7 +29,8 @@ def fill(bias, num_visits, seed=0):
     generator = torch.Generator().manual_seed(seed)
     everything = torch.arange(bias.num_instances, device=bias.device)
     bias.set_epoch(0)
-    bias.history.make_room(num_visits + 64)
+    if bias.device.type != "cpu":
+        bias.history.make_room(num_visits + 64)
     for _ in range(num_visits):
         bias.record(everything, torch.rand(bias.num_instances, generator=generator).to(bias.device))
     return bias

@@ -107,7 +107,8 @@ class EpochOrder:
             self._drawn, self._drawn_from = torch.empty(0, dtype=torch.int64, device="cpu"), cursor
         start = cursor - self._drawn_from
         if start >= self._drawn.numel():
-            self._drawn = torch.cat([self._drawn, self._draw(size, self._generator)])
+            drawn = self._draw(size, self._generator)
+            self._drawn = torch.cat([self._drawn, drawn]) if self._drawn.numel() else drawn
         return self._drawn[start : start + size].long()
 
     def state_dict(self) -> dict[str, Any]:

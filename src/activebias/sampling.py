@@ -61,6 +61,8 @@ class EmphasisSampler(DistributedSampler[int]):
 
         The padding stands at the end of the last ranks' parts, where `ActiveBias` knows to find it.
         """
+        if self.num_replicas == 1:
+            return batch
         share = -(-batch.numel() // self.num_replicas)
         position = torch.arange(self.rank * share, (self.rank + 1) * share, device="cpu")
         return batch[position % batch.numel()]
