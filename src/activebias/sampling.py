@@ -1,6 +1,7 @@
 """The torch sampler that yields the instances of an epoch in the method's order, on every rank its part."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -51,10 +52,11 @@ class EmphasisSampler(DistributedSampler[int]):
         return full * self.batch_size + -(-rest // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the indices of the rest of the epoch, drawing batch by batch."""
+        """Iterate over the indices of the rest of the epoch, drawn batch by batch."""
         self.bias._step.drop()
-        for batch in self.bias._order.batches(self.global_batch_size):
-            yield from self._share(batch).tolist()
+        batches = self.bias._order.batches(self.global_batch_size)
+        # Not a generator: an index then costs no Python frame.
+        return chain.from_iterable(self._share(batch).tolist() for batch in batches)
 
     def _share(self, batch: torch.Tensor) -> torch.Tensor:
         """Return this rank's part of a global batch; the last one is padded with its own first entries.
