@@ -1,6 +1,6 @@
 """What emphasis costs: ratios measured side by side in one run, printed as a table and written as JSON.
 
-    python benchmarks/overhead.py [--device cuda] [--out out/overhead.json] [--quick]
+    python benchmarks/overhead.py [--device cuda] [--rounds 200] [--out out/overhead.json] [--quick]
 
 Every ratio alternates its two sides, step by step or round by round, so that a noisy machine disturbs both.
 """
@@ -272,11 +272,12 @@ def main():
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("out/overhead.json"))
+    parser.add_argument("--rounds", type=int, default=200, help="how often each side is measured")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and no size above a million")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    rounds = 20 if arguments.quick else 200
+    rounds = 20 if arguments.quick else arguments.rounds
     rows = []
 
     def measure(*results):
