@@ -185,6 +185,8 @@ class PredictionHistory:
         self._counts[visits.index] = cast_like(after, self._counts)
         if isinstance(count, torch.Tensor):
             self._counts[self.num_instances :].fill_(1)  # the row that does not count must not count up
+        else:
+            self._counts[self.num_instances] = 1
 
     def rows(self, index: Array) -> tuple[Array, Array]:
         """Return a copy of what is stored for `index`, to be put back by `put_back`."""

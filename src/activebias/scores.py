@@ -6,7 +6,7 @@ import torch
 
 from activebias import emphasis
 from activebias._arrays import Array, as_tensor, cast, namespace, native
-from activebias.drawing import BlockSums, draw, draw_many, padded_length
+from activebias.drawing import BlockSums, draw, draw_directly, draw_many, padded_length
 from activebias.history import Visits
 from activebias.methods import Method
 
@@ -110,12 +110,14 @@ class Scores:
         """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
         if self._sums is None:
             return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
-        if num_samples * INSTANCES_PER_DRAW >= self.num_instances:
-            scores = self._values[: self.num_instances].cpu().numpy()
-            return torch.from_numpy(draw_many(scores, num_samples, generator))
+        values = self._values[: self.num_instances]
+        if num_samples >= self.num_instances:
+            return torch.from_numpy(draw_many(values.cpu().numpy(), num_samples, generator))
         uniform = torch.rand(num_samples, dtype=torch.float64, generator=generator, device="cpu")
-        uniform = uniform.to(self._values.device)
-        return as_tensor(draw(self._sums, self.num_instances, native(uniform))).cpu()
+        uniform = native(uniform.to(values.device))
+        if num_samples * INSTANCES_PER_DRAW >= self.num_instances:
+            return as_tensor(draw_directly(native(values), uniform)).cpu()
+        return as_tensor(draw(self._sums, self.num_instances, uniform)).cpu()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return a copy of the scores and their sum."""

@@ -48,14 +48,21 @@ class Optimiser:
             drops += epoch // self.every
         return self.learning_rate * float(self.factor**drops)
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the torch optimiser."""
+    def build(self, parameters: Iterable[torch.Tensor], *, capturable: bool = False) -> torch.optim.Optimizer:
+        """Return the torch optimiser; `capturable` where its steps go into a CUDA graph."""
+        parameters = list(parameters)
+        # A rate that is a number would be the same in every replay of a graph.
+        rate: Any = self.learning_rate
+        if capturable:
+            rate = torch.tensor(self.learning_rate, device=parameters[0].device)
         if self.kind == "sgd":
-            return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum)
+            return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum)
         if self.kind == "adam":
-            return torch.optim.Adam(parameters, lr=self.learning_rate)
+            return torch.optim.Adam(parameters, lr=rate, capturable=capturable)
         # 0.9 is the decay of the paper's base implementation; torch's own default is slower.
-        return torch.optim.RMSprop(parameters, lr=self.learning_rate, alpha=0.9, momentum=self.momentum)
+        return torch.optim.RMSprop(
+            parameters, lr=rate, alpha=0.9, momentum=self.momentum, capturable=capturable
+        )
 
 
 @final
@@ -104,7 +111,8 @@ class Recipe:
     """One experiment: data, model, optimiser, protocol. Everything that affects the numbers is in `config()`.
 
     `architecture` names what `model` builds, and is what the configuration remembers of it. `row` is the
-    row of the paper that it reproduces. `limit` trains and tests on the first so many examples only, which
+    row of the paper that it reproduces. `half_precision` allows bf16 on a GPU, where that does not change the
+    baseline's error. `limit` trains and tests on the first so many examples only, which
     is how the tests run every recipe within seconds.
     """
 
@@ -128,6 +136,7 @@ class Recipe:
     notes: tuple[str, ...] = ()
     data_options: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
+    half_precision: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that no run could follow."""

@@ -16,6 +16,7 @@ from activebias.lab.models.protocol import LabModel as LabModel
 from activebias.lab.models.residual import ResidualNet as ResidualNet
 from activebias.lab.models.residual import augment as augment
 from activebias.lab.models.residual import crop_and_flip as crop_and_flip
+from activebias.lab.models.residual import draw_shifts as draw_shifts
 from activebias.lab.models.residual import standardise as standardise
 from activebias.lab.models.softmax_regression import SoftmaxRegression as SoftmaxRegression
 from activebias.lab.models.text import SentenceCNN as SentenceCNN

@@ -29,12 +29,16 @@ class Dropout(nn.Module):
     seed: Tensor
     step: Tensor
 
-    def __init__(self, keep: float, *, generator: torch.Generator) -> None:
-        """Draw the layer's seed from `generator`."""
+    def __init__(self, keep: float, *, generator: torch.Generator, row_length: int | None = None) -> None:
+        """Draw the layer's seed from `generator`.
+
+        With `row_length` the values of every row (first dimension) count as if there were so many: the masks
+        of sentences then do not depend on how far the batch is padded.
+        """
         super().__init__()
         if not 0 < keep <= 1:
             raise ValueError(f"Expected argument `keep` to be above 0 and at most 1, but got {keep}.")
-        self.keep = keep
+        self.keep, self.row_length = keep, row_length
         self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.reseed(generator)
@@ -48,9 +52,15 @@ class Dropout(nn.Module):
         """Return the inputs with a new mask applied."""
         if not self.training:
             return inputs
-        noise = counter_noise(self.seed, self.step, inputs.numel()).view(inputs.shape)
+        noise = counter_noise(self.seed, self.step, self._positions(inputs)).view(inputs.shape)
         self.step.add_(1)
         return torch.where(noise < round(self.keep * (_MASK + 1)), inputs / self.keep, 0.0)
+
+    def _positions(self, inputs: Tensor) -> Tensor:
+        if self.row_length is None:
+            return torch.arange(inputs.numel(), device=inputs.device)
+        row = torch.arange(inputs.shape[0], device=inputs.device).unsqueeze(1)
+        return row * self.row_length + torch.arange(inputs[0].numel(), device=inputs.device)
 
     def extra_repr(self) -> str:
         """Name the keep probability when printed."""
@@ -64,17 +74,18 @@ def seed_dropout(model: nn.Module, generator: torch.Generator) -> None:
             module.reseed(generator)
 
 
-def counter_noise(seed: Tensor, step: Tensor, size: int) -> Tensor:
-    """Return `size` integers, uniform on 0 … 2³² - 1, from two int64 scalars (0 <= seed < 2⁶²).
+def counter_noise(seed: Tensor, step: Tensor, position: Tensor) -> Tensor:
+    """Return an integer for every position (below 2³¹), uniform on 0 … 2³² - 1, from two int64 scalars.
 
-    >>> counter_noise(torch.tensor(1), torch.tensor(0), 3)
+    The seed is at least 0 and below 2⁶².
+
+    >>> counter_noise(torch.tensor(1), torch.tensor(0), torch.arange(3))
     tensor([3405691463, 4158410101, 2638174952])
     """
     key = _mix((seed & _MASK) ^ _mix((seed >> 32) ^ _mix(step & _MASK)))
     # A stride of its own for every (seed, step): with a common stride two keys that lie close together
     # would give the same noise, shifted by a few positions.
     stride = (_mix(key ^ 0x5BD1E995) >> 1) | 1
-    position = torch.arange(size, device=seed.device)
     return _mix((position * stride).add_(key).bitwise_and_(_MASK))
 
 

@@ -111,11 +111,16 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     """
     if images.dim() != 4:
         raise ValueError(f"Expected argument `images` of shape (B, C, H, W), but got {tuple(images.shape)}.")
-    num_images, device = len(images), generator.device
+    top, left, flip = draw_shifts(len(images), generator).to(images.device)
+    return crop_and_flip(images, top, left, flip)
+
+
+def draw_shifts(num_images: int, generator: torch.Generator) -> Tensor:
+    """Draw where to cut every image (top and left, 0 … 4) and whether to flip it (0 or 1), (3, num_images)."""
+    device = generator.device
     offsets = torch.randint(2 * _MARGIN + 1, (2, num_images), generator=generator, device=device)
-    flip = torch.randint(2, (num_images,), generator=generator, device=device)
-    top, left = offsets.to(images.device)
-    return crop_and_flip(images, top, left, flip.to(images.device, torch.bool))
+    flip = torch.randint(2, (1, num_images), generator=generator, device=device)
+    return torch.cat([offsets, flip])
 
 
 def crop_and_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Tensor:
@@ -124,14 +129,14 @@ def crop_and_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Te
     Free of random numbers, so that the side-by-side engine can draw them as it likes; works under vmap.
 
     >>> image = torch.arange(1, 5).view(1, 1, 2, 2)
-    >>> crop_and_flip(image, torch.tensor([3]), torch.tensor([2]), torch.tensor([True])).tolist()
+    >>> crop_and_flip(image, torch.tensor([3]), torch.tensor([2]), torch.tensor([1])).tolist()
     [[[[4, 3], [0, 0]]]]
     """
     num_images, num_channels, height, width = images.shape
     padded = F.pad(images, (_MARGIN, _MARGIN, _MARGIN, _MARGIN))
     rows = top[:, None] + torch.arange(height, device=images.device)
     columns = torch.arange(width, device=images.device)
-    columns = left[:, None] + torch.where(flip[:, None], width - 1 - columns, columns)
+    columns = left[:, None] + torch.where(flip[:, None] > 0, width - 1 - columns, columns)
     image = torch.arange(num_images, device=images.device)
     channel = torch.arange(num_channels, device=images.device)
     return padded[

@@ -23,6 +23,9 @@ from activebias.lab.models.layers import (
 PADDING = 0
 """The row number that fills a sentence up, of words and of shapes."""
 
+# More values than a sentence has at any layer: a token's dropout mask does not depend on the padding.
+_MOST_VALUES = 1 << 20
+
 
 class SentenceCNN(nn.Module):
     """Convolutions of widths 2, 3, 4 (64 filters each), ReLU, max over time, dropout, FC.
@@ -98,8 +101,8 @@ class TaggingCNN(nn.Module):
             conv1d(inputs, outputs, 3, initial, bias=0.01, same=True) for inputs, outputs in pairwise(widths)
         )
         self.output = linear(100, num_classes, initial, bias=0.01)
-        self.input_dropout = Dropout(0.5, generator=generator)
-        self.hidden_dropout = Dropout(0.75, generator=generator)
+        self.input_dropout = Dropout(0.5, generator=generator, row_length=_MOST_VALUES)
+        self.hidden_dropout = Dropout(0.75, generator=generator, row_length=_MOST_VALUES)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits (B, L, C) for tokens (B, L, 2): the row numbers of the word and of its shape."""

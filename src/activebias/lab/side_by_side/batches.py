@@ -1,0 +1,111 @@
+"""What the trials of a run train on, and in which order: the random numbers of every trial, epoch by epoch.
+
+Every number comes from the generator that a trial trained alone would use, so that it is the same number.
+Methods of one trial share them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from activebias.lab.models import draw_shifts
+from activebias.lab.prepared import Part, Prepared
+from activebias.lab.randomness import derived_generator, derived_seed
+from activebias.lab.recipe import Recipe
+from activebias.order import epoch_generator
+
+
+@final
+@dataclass(frozen=True)
+class EpochNumbers:
+    """The random numbers of one epoch for the S trials, T iterations and B examples of a batch, on the device.
+
+    `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B), float64, for draws by
+    emphasis, None where nothing is. `shifts` (S, T, 3, B): where the images are cut and which are flipped.
+    `widths`: in tagging, how long the longest sentence of an iteration is.
+    """
+
+    order: Tensor
+    uniform: Tensor | None
+    shifts: Tensor | None
+    widths: list[int] | None
+
+    def overwritten_by(self, new: "EpochNumbers") -> "EpochNumbers":
+        """Return the new numbers in the storage of these, whose address a CUDA graph may hold."""
+        for old, fresh in ((self.order, new.order), (self.uniform, new.uniform), (self.shifts, new.shifts)):
+            if old is not None and fresh is not None:
+                old.copy_(fresh)
+        return EpochNumbers(self.order, self.uniform, self.shifts, new.widths)
+
+
+@final
+class Trials:
+    """The data of S trials on the device: inputs once, training targets (S, N, …) by trial."""
+
+    def __init__(self, recipe: Recipe, prepared: Sequence[Prepared], seeds: Sequence[int], device: torch.device) -> None:
+        """Use the data as `prepare` gave it for every seed, on the CPU."""
+        self.recipe, self.seeds, self.device = recipe, tuple(seeds), device
+        first = prepared[0]
+        self.dataset, self.tokens, self.num_instances = first.dataset, first.tokens, first.num_instances
+        self.prepared = tuple(prepared)
+        self.inputs = tuple(tensor.to(device) for tensor in first.train.inputs)
+        self.targets = torch.stack([each.train.targets for each in prepared]).to(device)
+        self.test = _on(first.test, device)
+        self.lengths = first.train.lengths
+        self.teacher = None if first.teacher is None else first.teacher.to(device)
+        self._shifts = [derived_generator(seed, "augmentation") for seed in seeds]
+
+    @property
+    def num_iterations(self) -> int:
+        """The iterations of an epoch: floor(|D| / batch)."""
+        return len(self.inputs[0]) // self.recipe.batch_size
+
+    def numbers(self, epoch: int, *, scans: bool) -> EpochNumbers:
+        """Draw the numbers of an epoch; epochs have to come one after the other."""
+        shape = (len(self.seeds), self.num_iterations, self.recipe.batch_size)
+        used, number = shape[1] * shape[2], len(self.inputs[0])
+        orders, uniforms = [], []
+        for seed in self.seeds:
+            order_seed = derived_seed(seed, "order")
+            generator = epoch_generator(order_seed, epoch)
+            if scans:
+                orders.append(torch.randperm(number, generator=generator, dtype=torch.int32)[:used])
+            else:
+                orders.append(torch.randint(number, (used,), generator=generator))
+                generator = epoch_generator(order_seed, epoch)
+                uniforms.append(torch.rand(used, dtype=torch.float64, generator=generator))
+        order = torch.stack(orders).view(shape)
+        widths = None
+        if self.lengths is not None:
+            widths = self.lengths[order.long()].amax(dim=(0, 2)).tolist()
+        return EpochNumbers(
+            order.to(self.device).long(),
+            torch.stack(uniforms).view(shape).to(self.device) if uniforms else None,
+            self._draw_shifts(shape),
+            widths,
+        )
+
+    def _draw_shifts(self, shape: tuple[int, int, int]) -> Tensor | None:
+        if self.recipe.augmentation is None:
+            return None
+        drawn = [
+            torch.stack([draw_shifts(shape[2], generator) for _ in range(shape[1])]) for generator in self._shifts
+        ]
+        return torch.stack(drawn).to(self.device)
+
+    def state_dict(self) -> list[Tensor]:
+        """Return where the generators that go on from epoch to epoch stand."""
+        return [generator.get_state() for generator in self._shifts]
+
+    def load_state_dict(self, state: Sequence[Tensor]) -> None:
+        """Go on where `state_dict` stood."""
+        for generator, value in zip(self._shifts, state, strict=True):
+            generator.set_state(value)
+
+
+def _on(part: Part, device: torch.device) -> Part:
+    lengths = None if part.lengths is None else part.lengths.to(device)
+    return Part(tuple(tensor.to(device) for tensor in part.inputs), part.targets.to(device), lengths)

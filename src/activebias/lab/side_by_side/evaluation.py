@@ -1,0 +1,63 @@
+"""The errors of K models at once, in per cent."""
+
+import torch
+from torch import Tensor
+
+from activebias.lab.data import IGNORE
+from activebias.lab.entities import EntityScorer
+from activebias.lab.prepared import Part
+from activebias.lab.side_by_side.batches import Trials
+from activebias.lab.side_by_side.stacking import Stack
+
+# Examples × models of one forward pass: bounds the memory that it takes.
+_MOST_AT_ONCE = {"cpu": 1_000, "cuda": 40_000}
+
+
+def errors_of(stack: Stack, trials: Trials, trial: Tensor, *, half_precision: bool) -> tuple[Tensor, Tensor]:
+    """Return the test and the training error of every model, (K,) each; `trial` (K,) says whose labels."""
+    train = Part(trials.inputs, trials.targets, trials.lengths)
+    if trials.recipe.metric == "error":
+        wrong_test = _wrong(stack, trials.test, None, half_precision)
+        return wrong_test, _wrong(stack, train, trial, half_precision)
+    scorer = EntityScorer(trials.dataset.class_names)
+    test = _entity_errors(stack, trials.test, scorer, half_precision)
+    # Tagging has no label noise of its own: all trials have the same labels.
+    train = Part(trials.inputs, trials.targets[0], trials.lengths)
+    return test, _entity_errors(stack, train, scorer, half_precision)
+
+
+def _chunks(stack: Stack, number: int) -> range:
+    step = max(1, _MOST_AT_ONCE[stack.device.type] // stack.size)
+    return range(0, number, step)
+
+
+@torch.no_grad()
+def _wrong(stack: Stack, part: Part, trial: Tensor | None, half_precision: bool) -> Tensor:
+    number = len(part.inputs[0])
+    chunks = _chunks(stack, number)
+    count = torch.zeros(stack.size, dtype=torch.int64, device=stack.device)
+    counted = torch.zeros_like(count)
+    for start in chunks:
+        chunk = slice(start, start + chunks.step)
+        predicted = stack.predict([tensor[chunk] for tensor in part.inputs], half_precision=half_precision).argmax(-1)
+        targets = part.targets[chunk] if trial is None else part.targets[:, chunk][trial]
+        instance = targets != IGNORE
+        count += ((predicted != targets) & instance).flatten(1).sum(1)
+        counted += instance.expand(predicted.shape).flatten(1).sum(1)
+    return (100 * count.double() / counted.clamp(min=1)).cpu()
+
+
+@torch.no_grad()
+def _entity_errors(stack: Stack, part: Part, scorer: EntityScorer, half_precision: bool) -> Tensor:
+    if part.lengths is None:
+        raise ValueError("Tagging needs `lengths`, the number of words of each sentence.")
+    lengths = part.lengths.cpu()
+    tags = torch.zeros(stack.size, *part.targets.shape, dtype=torch.int16, device=stack.device)
+    # Sentences of like length together: padding costs as much as words.
+    for index in torch.split(lengths.argsort(), _chunks(stack, len(lengths)).step):
+        longest = int(lengths[index].max())
+        place = index.to(stack.device)
+        inputs = [tensor[place, :longest] for tensor in part.inputs]
+        tags[:, place, :longest] = stack.predict(inputs, half_precision=half_precision).argmax(-1).short()
+    true = part.targets.cpu().numpy()
+    return torch.tensor([100 * (1 - scorer.score(true, each.numpy()).f1) for each in tags.cpu()], dtype=torch.float64)

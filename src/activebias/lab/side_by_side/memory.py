@@ -1,0 +1,151 @@
+"""The histories and scores of K models trained side by side, by the core's own functions."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from activebias import Method, PredictionHistory, emphasis
+from activebias._arrays import as_tensor, native
+from activebias.drawing import draw_directly
+from activebias.history import Visits, sort_visits
+from activebias.statistics import Estimate, estimate
+
+# Rows whose scores are computed at once when all are: bounds the memory that it takes.
+_ROWS = 1 << 18
+
+
+@final
+class StackedMemory:
+    """What `ActiveBias` remembers, for K models: model k's instance i is row k · N + i of one history.
+
+    The models of one method stand together, and all methods scan or all draw.
+    """
+
+    def __init__(
+        self, methods: Sequence[Method], num_instances: int, *, num_classes: int, window: int | None, device: torch.device
+    ) -> None:
+        """Begin with every history at {1 / num_classes}."""
+        self.methods = tuple(methods)
+        self.num_models, self.num_instances = len(methods), num_instances
+        self.num_classes = num_classes
+        self.history = PredictionHistory(
+            self.num_models * num_instances, initial=1 / num_classes, window=window, device=device
+        )
+        # One more for the history's last row, which does not count.
+        self._scores = torch.zeros(self.num_models * num_instances + 1, device=device)
+        self.scores = self._scores[:-1].view(self.num_models, num_instances)
+        self.device = self.history.device
+        self._first_row = num_instances * torch.arange(self.num_models, device=device)
+        self._groups = list(_runs(self.methods))
+        self.rescore()
+
+    def select(self, positions: Tensor, methods: Sequence[Method]) -> "StackedMemory":
+        """Return a memory that begins with copies of the given models' histories, for other methods."""
+        chosen = StackedMemory(
+            methods, self.num_instances, num_classes=self.num_classes, window=self.history.window, device=self.device
+        )
+        state = self.history.state_dict()
+        chosen.history.load_state_dict(
+            {
+                "values": self._by_model(state["values"])[positions].flatten(0, 1),
+                "count": self._by_model(state["count"])[positions].flatten(0, 1),
+                "num_overwritten": 0,
+            }
+        )
+        chosen.rescore()
+        return chosen
+
+    def _by_model(self, rows: Tensor) -> Tensor:
+        return rows.view(self.num_models, self.num_instances, *rows.shape[1:])
+
+    def _rows(self, index: Tensor) -> Tensor:
+        """Return the history's rows of instances (K, …) of the models."""
+        return index + self._first_row.view(-1, *(1 for _ in index.shape[1:]))
+
+    def make_room(self, *, emphasises: bool) -> bool:
+        """Make room for an epoch's visits; on a GPU it waits for the device. Returns whether storage moved."""
+        if self.device.type == "cpu":
+            return False
+        if self.methods[0].order == "scan":
+            return self.history.make_room(2)
+        # As `ActiveBias` reckons: generously, since an entry without room is lost.
+        mean = self.scores.mean(-1, keepdim=True)
+        largest = float(emphasis.weights(self.scores, mean).max()) if emphasises else 1.0
+        return self.history.make_room(32 + 4 * round(largest))
+
+    def weights(self, index: Tensor) -> Tensor:
+        """Return v of the given instances (K, …) of the models as it stands."""
+        mean = self.scores.mean(-1, dtype=torch.float64)
+        found = self.scores.gather(1, index.flatten(1)).view(index.shape)
+        result = torch.ones(index.shape, device=self.device)
+        for method, models in self._groups:
+            if method.weights != "equal":
+                wide = mean[models].view(-1, *(1 for _ in index.shape[1:]))
+                weights = emphasis.weights(found[models], wide)
+                result[models] = (1 / weights if method.weights == "importance" else weights).float()
+        return result
+
+    def draw(self, uniform: Tensor, anywhere: Tensor) -> Tensor:
+        """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for a uniform order."""
+        drawn = [
+            draw_directly(self.scores[models], uniform[models]) if method.order == "emphasis" else anywhere[models]
+            for method, models in self._groups
+        ]
+        return torch.cat(drawn)
+
+    def record(self, index: Tensor, prob: Tensor, mask: Tensor | None) -> None:
+        """Append p_t of the instances (K, …) of the models, then let the scores follow."""
+        rows = self._rows(index)
+        if mask is not None:
+            rows = torch.where(mask, rows, self.history.num_instances)  # the row that does not count
+        rows, prob = rows.flatten(), prob.flatten()
+        if self.methods[0].order == "scan":
+            visits = Visits(native(rows), native(prob), 0, 1)  # nothing comes twice in a batch
+        else:
+            # Sorting leaves every model's visits where they were: its rows are larger than those before.
+            visits = sort_visits(native(rows), native(prob))
+        self.history.append(visits)
+        self._score(as_tensor(visits.index).view(self.num_models, -1), range(self.num_models))
+
+    def rescore(self) -> None:
+        """Compute every score anew from the histories."""
+        size = max(1, _ROWS // self.num_instances)
+        for start in range(0, self.num_models, size):
+            models = range(start, min(start + size, self.num_models))
+            every = torch.arange(self.num_instances, device=self.device)
+            rows = every + self._first_row[models.start : models.stop, None]
+            self._score(rows, models)
+
+    def _score(self, rows: Tensor, models: range) -> None:
+        """Bring the scores at `rows` up to date, of which every one of the models has a line."""
+        if all(self.methods[model].statistic is None for model in models):
+            return
+        values, count = self.history.entries(native(rows.flatten()))
+        estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimate(values, count)))
+        for method, group in self._groups:
+            first, last = max(group.start, models.start), min(group.stop, models.stop)
+            if method.statistic is not None and first < last:
+                lines = slice(first - models.start, last - models.start)
+                scores = method.statistic(Estimate(*(each[lines] for each in estimated)))
+                self._scores[rows[lines]] = scores.float()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of histories and scores."""
+        return {"history": self.history.state_dict(), "scores": self.scores.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.history.load_state_dict(state["history"])
+        self.scores.copy_(state["scores"])
+
+
+def _runs(methods: Sequence[Method]) -> Iterator[tuple[Method, slice]]:
+    """Yield every method with the positions at which it stands."""
+    start = 0
+    for _, group in groupby(methods, key=lambda method: method.name):
+        members = list(group)
+        yield members[0], slice(start, start + len(members))
+        start += len(members)

@@ -1,0 +1,144 @@
+"""K models of one architecture as one: every parameter gets a leading dimension of length K."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from activebias.lab.models import Dropout
+from activebias.lab.side_by_side.layers import with_stackable_layers
+
+State = dict[str, Tensor]
+
+
+@final
+class Stack:
+    """The parameters and buffers of K models, and their forward passes as one.
+
+    What never changes in training (word vectors, a mean image) is held once for all models.
+    """
+
+    def __init__(self, template: nn.Module, parameters: State, buffers: State, shared: State) -> None:
+        """Use stacked parameters and buffers; `template` gives the layers only."""
+        self._template = template
+        self.parameters = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        self.buffers = buffers
+        self._shared = shared
+        self._norms = {
+            f"{prefix}.{name}"
+            for prefix, module in template.named_modules()
+            if isinstance(module, _BatchNorm)
+            for name, _ in module.named_parameters()
+        }
+        first = next(iter(self.parameters.values()))
+        self.size, self.device = first.shape[0], first.device
+        # How a model looks with a GPU's layers; the original stays what one model alone runs.
+        layers = with_stackable_layers(copy.deepcopy(template)) if self.device.type == "cuda" else template
+        self._training = _Logits(layers).train()
+        self._evaluation = _Logits(copy.deepcopy(layers)).eval()
+        self._regulariser = _Regulariser(template)
+
+    @staticmethod
+    def of(models: Sequence[nn.Module], device: torch.device) -> "Stack":
+        """Stack single models, in their order."""
+        template = models[0]
+        changing = changing_buffers(template)
+
+        def stacked(states: Sequence[dict[str, Tensor]]) -> State:
+            return {name: torch.stack([state[name].detach() for state in states]).to(device) for name in states[0]}
+
+        buffers = [dict(model.named_buffers()) for model in models]
+        return Stack(
+            copy.deepcopy(template).to("meta"),
+            stacked([dict(model.named_parameters()) for model in models]),
+            stacked([{name: each[name] for name in changing} for each in buffers]),
+            {name: value.to(device) for name, value in buffers[0].items() if name not in changing},
+        )
+
+    def select(self, positions: Tensor) -> "Stack":
+        """Return a stack of copies of the models at the given positions."""
+        return Stack(
+            self._template,
+            {name: value.detach()[positions] for name, value in self.parameters.items()},
+            {name: value[positions] for name, value in self.buffers.items()},
+            self._shared,
+        )
+
+    def logits(self, inputs: Sequence[Tensor], *, half_precision: bool = False) -> Tensor:
+        """Return the training-mode logits (K, B, …, C) of inputs (K, B, …): every model has its own batch."""
+        return self._run(self._training, inputs, half_precision, 0)
+
+    def predict(self, inputs: Sequence[Tensor], *, half_precision: bool = False) -> Tensor:
+        """Return the evaluation-mode logits (K, B, …, C) of inputs (B, …) that all models share."""
+        return self._run(self._evaluation, inputs, half_precision, None)
+
+    def regularisers(self) -> Tensor:
+        """Return the regulariser of every model, (K,)."""
+        return _vmapped(self._regulariser, 0, 0)(self._prefixed(self.parameters), self._prefixed(self.buffers))
+
+    def _run(self, module: nn.Module, inputs: Sequence[Tensor], half: bool, in_dim: int | None) -> Tensor:
+        parameters = self.parameters
+        if half:
+            # The products in bf16; what is learned, and batch norm's own parameters, stay in float32.
+            parameters = {
+                name: value if name in self._norms else value.bfloat16() for name, value in parameters.items()
+            }
+        run = _vmapped(module, 0, 0, *(in_dim for _ in inputs), shared=self._prefixed(self._shared))
+        return run(self._prefixed(parameters), self._prefixed(self.buffers), *inputs).float()
+
+    @staticmethod
+    def _prefixed(state: State) -> State:
+        return {f"model.{name}": value for name, value in state.items()}
+
+    def state_dict(self) -> dict[str, State]:
+        """Return what changes in training, without copying it."""
+        return {"parameters": {k: v.detach() for k, v in self.parameters.items()}, "buffers": self.buffers}
+
+    def load_state_dict(self, state: dict[str, State]) -> None:
+        """Take over what `state_dict` returned."""
+        with torch.no_grad():
+            for own, new in ((self.parameters, state["parameters"]), (self.buffers, state["buffers"])):
+                for name, value in own.items():
+                    value.copy_(new[name])
+
+
+def changing_buffers(model: nn.Module) -> list[str]:
+    """Return the names of the buffers that training changes: of batch norms and of our dropout."""
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, _BatchNorm | Dropout)
+        for name, _ in module.named_buffers(recurse=False)
+    ]
+
+
+def _vmapped(module: nn.Module, *in_dims: int | None, shared: State | None = None) -> Callable[..., Tensor]:
+    def one(parameters: State, buffers: State, *inputs: Tensor) -> Any:
+        return functional_call(module, (parameters, {**buffers, **(shared or {})}), inputs)
+
+    mapped: Callable[..., Tensor] = vmap(one, in_dims=in_dims)
+    return mapped
+
+
+@final
+class _Logits(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.model(*inputs)
+
+
+@final
+class _Regulariser(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self) -> Any:
+        return self.model.regulariser()

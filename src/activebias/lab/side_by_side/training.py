@@ -1,0 +1,235 @@
+"""Trials × methods trained side by side: K models, one loop, each exactly as it would be trained alone."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from activebias import Method
+from activebias.lab.data import IGNORE
+from activebias.lab.models import crop_and_flip
+from activebias.lab.randomness import derived_generator
+from activebias.lab.side_by_side.batches import EpochNumbers, Trials
+from activebias.lab.side_by_side.evaluation import errors_of
+from activebias.lab.side_by_side.memory import StackedMemory
+from activebias.lab.side_by_side.replay import Replayed
+from activebias.lab.side_by_side.stacking import Stack
+
+# Sentences of one iteration are padded to a multiple of this on a GPU: one graph for every width.
+_WIDTH_STEP = 16
+
+
+class Lane(NamedTuple):
+    """One model of a run: its trial's seed and its method."""
+
+    seed: int
+    method: Method
+
+
+@final
+class SideBySide:
+    """K models in training: one lane for every (trial, method), all scanning or all drawing.
+
+    A burn-in is a run of the lanes (trial, scan) or (trial, uni): that is what every method does in it.
+    `branch` then copies them for the methods.
+    """
+
+    def __init__(
+        self,
+        trials: Trials,
+        lanes: Sequence[Lane],
+        stack: Stack,
+        memory: StackedMemory,
+        *,
+        emphasises: bool,
+        compiles: bool = False,
+    ) -> None:
+        """Use the parts as they are; `begin` and `branch` make them."""
+        self.trials, self.lanes = trials, tuple(lanes)
+        self.stack, self.memory = stack, memory
+        self.emphasises, self.compiles = emphasises, compiles
+        self.device, recipe = trials.device, trials.recipe
+        on_gpu = self.device.type == "cuda"
+        self.half_precision = on_gpu and recipe.half_precision
+        self.optimiser = recipe.optimiser.build(stack.parameters.values(), capturable=on_gpu)
+        self.test_error: list[Tensor] = []
+        self.train_error: list[Tensor] = []
+        self.seconds = 0.0
+        self.scans = lanes[0].method.order == "scan"
+        self._trial = torch.tensor([trials.seeds.index(lane.seed) for lane in lanes], device=self.device)
+        self._losses_of = torch.compile(self._losses, dynamic=False) if compiles and on_gpu else self._losses
+        # What an iteration reads: its number, and the epoch's random numbers, always at the same address.
+        self._iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._numbers: EpochNumbers | None = None
+        self._replayed: dict[int | None, Replayed] = {}
+
+    @staticmethod
+    def begin(trials: Trials, lanes: Sequence[Lane], *, emphasises: bool, compiles: bool = False) -> "SideBySide":
+        """Begin at epoch 0, with the initial weights that the trials have alone."""
+        recipe, dataset = trials.recipe, trials.dataset
+        models = {seed: recipe.model(dataset, derived_generator(seed, "weights")) for seed in trials.seeds}
+        stack = Stack.of([models[lane.seed] for lane in lanes], trials.device)
+        memory = StackedMemory(
+            [lane.method for lane in lanes],
+            trials.num_instances,
+            num_classes=dataset.num_classes,
+            window=recipe.window,
+            device=trials.device,
+        )
+        return SideBySide(trials, lanes, stack, memory, emphasises=emphasises, compiles=compiles)
+
+    def branch(self, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
+        """Return a run of other lanes that goes on from here: each from this run's lane of the same trial."""
+        parents = {lane.seed: position for position, lane in enumerate(self.lanes)}
+        if self.lanes == tuple(lanes):
+            parent = torch.arange(len(lanes), device=self.device)
+        else:
+            parent = torch.tensor([parents[lane.seed] for lane in lanes], device=self.device)
+        return self._copy(lanes, parent, emphasises)
+
+    def part(self, positions: range) -> "SideBySide":
+        """Return a run of some of the lanes that goes on from here."""
+        parent = torch.tensor(list(positions), device=self.device)
+        return self._copy([self.lanes[position] for position in positions], parent, self.emphasises)
+
+    def _copy(self, lanes: Sequence[Lane], parent: Tensor, emphasises: bool) -> "SideBySide":
+        new = SideBySide(
+            self.trials,
+            lanes,
+            self.stack.select(parent),
+            self.memory.select(parent, [lane.method for lane in lanes]),
+            emphasises=emphasises,
+            compiles=self.compiles,
+        )
+        for own, other in zip(self.stack.parameters.values(), new.stack.parameters.values(), strict=True):
+            new.optimiser.state[other] = {
+                name: value[parent] if value.shape == own.shape else value.clone()
+                for name, value in self.optimiser.state[own].items()
+            }
+        on_host = parent.cpu()
+        new.test_error = [errors[on_host] for errors in self.test_error]
+        new.train_error = [errors[on_host] for errors in self.train_error]
+        new.seconds = self.seconds
+        return new
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are done."""
+        return len(self.test_error)
+
+    def train_epoch(self) -> None:
+        """Train all lanes for an epoch, and note their errors after it."""
+        started = time.perf_counter()
+        self._prepare_epoch()
+        widths = self._numbers.widths if self._numbers else None
+        for iteration in range(self.trials.num_iterations):
+            width = None if widths is None else self._padded(widths[iteration])
+            if width not in self._replayed:
+                self._replayed[width] = Replayed(lambda width=width: self._iterate(width), self.device)
+            self._replayed[width]()
+        test, train = errors_of(self.stack, self.trials, self._trial, half_precision=self.half_precision)
+        self.test_error.append(test)
+        self.train_error.append(train)
+        self.seconds += (time.perf_counter() - started) / len(self.lanes)
+
+    def _prepare_epoch(self) -> None:
+        if self.memory.make_room(emphasises=self.emphasises):
+            self._replayed.clear()  # the graphs hold the address of the storage that was too small
+        numbers = self.trials.numbers(self.epoch, scans=self.scans)
+        if self._numbers is None:
+            self._numbers = numbers
+        else:
+            self._numbers = self._numbers.overwritten_by(numbers)
+        self._iteration.zero_()
+        rate = self.trials.recipe.optimiser.learning_rate_at(self.epoch)
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def _padded(self, width: int) -> int:
+        if self.device.type != "cuda":
+            return width
+        longest = self.trials.targets.shape[-1]
+        return min(-(-width // _WIDTH_STEP) * _WIDTH_STEP, longest)
+
+    def _iterate(self, width: int | None) -> None:
+        """One iteration of all lanes (Algorithm 1); nothing in it waits for the device."""
+        index = self._draw()
+        inputs, targets, instances = self._gather(index, width)
+        mask = None if self.trials.tokens is None else targets != IGNORE
+        losses, prob = self._losses_of(inputs, targets, index)
+        weighted = losses
+        if self.emphasises:
+            known = instances if mask is None else torch.where(mask, instances, 0)
+            weighted = losses * self.memory.weights(known)
+        if mask is None:
+            means = weighted.mean(-1)
+        else:
+            means = (weighted * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
+        self.optimiser.zero_grad()
+        torch.autograd.backward((means + self.stack.regularisers()).sum())
+        self.optimiser.step()
+        self.memory.record(instances, prob, mask)
+        self._iteration.add_(1)
+
+    def _draw(self) -> Tensor:
+        """Return the examples of the iteration, (K, B)."""
+        numbers = self._numbers
+        assert numbers is not None
+        order = self._now(numbers.order)
+        if self.scans or numbers.uniform is None or not self.emphasises:
+            return order
+        return self.memory.draw(self._now(numbers.uniform), order)
+
+    def _now(self, numbers: Tensor) -> Tensor:
+        """Return the iteration's numbers (S, T, …), for every lane those of its trial."""
+        return numbers.index_select(1, self._iteration).squeeze(1).index_select(0, self._trial)
+
+    def _gather(self, index: Tensor, width: int | None) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        trials = self.trials
+        inputs = tuple(tensor[index] for tensor in trials.inputs)
+        targets = trials.targets[self._trial[:, None], index]
+        if self._numbers is not None and self._numbers.shifts is not None:
+            shifts = self._now(self._numbers.shifts).transpose(0, 1).flatten(1)
+            cut = crop_and_flip(inputs[0].flatten(0, 1), *shifts)
+            inputs = (cut.view(inputs[0].shape), *inputs[1:])
+        if width is None or trials.tokens is None:
+            return inputs, targets, index
+        inputs = tuple(tensor[:, :, :width] for tensor in inputs)
+        return inputs, targets[:, :, :width], trials.tokens(index, width)
+
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of every instance and its p(y|x), (K, …)."""
+        logits = self.stack.logits(inputs, half_precision=self.half_precision)
+        flat = logits.flatten(0, -2)
+        losses = F.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORE)
+        prob = losses.detach().neg().exp()
+        if self.trials.teacher is not None:
+            losses = losses + F.cross_entropy(flat, self.trials.teacher[index.flatten()], reduction="none")
+        return losses.view(targets.shape), prob.view(targets.shape)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that the following epochs depend on, and the curves so far."""
+        return {
+            "stack": self.stack.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "memory": self.memory.state_dict(),
+            "trials": self.trials.state_dict(),
+            "test_error": list(self.test_error),
+            "train_error": list(self.train_error),
+            "seconds": self.seconds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` stood, in a run of the same lanes."""
+        self.stack.load_state_dict(state["stack"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.memory.load_state_dict(state["memory"])
+        self.trials.load_state_dict(state["trials"])
+        self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
+        self.seconds = state["seconds"]
