@@ -56,7 +56,8 @@ class Optimiser:
         if capturable:
             rate = torch.tensor(self.learning_rate, device=parameters[0].device)
         if self.kind == "sgd":
-            return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum)
+            # The other forms of SGD would read the rate on the host.
+            return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum, fused=capturable or None)
         if self.kind == "adam":
             return torch.optim.Adam(parameters, lr=rate, capturable=capturable)
         # 0.9 is the decay of the paper's base implementation; torch's own default is slower.

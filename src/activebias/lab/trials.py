@@ -1,10 +1,8 @@
 """Trials: burn-ins trained once and branched into the methods, resumable, with results in the store."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,63 +11,17 @@ from activebias import Method
 from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import Dataset
 from activebias.lab.evaluation import predict
+from activebias.lab.place import EpochDone as EpochDone
+from activebias.lab.place import Listener as Listener
+from activebias.lab.place import Place as Place
 from activebias.lab.prepared import Prepared, load_data, prepare
 from activebias.lab.recipe import Recipe
-from activebias.lab.store import ResultStore, TrialResult, config_hash
+from activebias.lab.results import trial_result
+from activebias.lab.side_by_side.groups import can_stack, run_side_by_side
+from activebias.lab.store import TrialResult
 from activebias.lab.trainer import Run, resolve_method
 
 _log = logging.getLogger(__name__)
-
-
-@final
-@dataclass(frozen=True)
-class EpochDone:
-    """What a progress bar needs to know: an epoch is over. `method` is None while methods share it."""
-
-    recipe: str
-    seed: int
-    method: str | None
-    epoch: int
-    test_error: float
-
-
-@final
-@dataclass(frozen=True)
-class Place:
-    """Where everything of the lab lies: results, checkpoints, models and figures under one folder."""
-
-    folder: Path
-    data: str | Path | None = None
-    device: str = "cpu"
-    interval: float = 1.0
-
-    @property
-    def store(self) -> ResultStore:
-        """The result store."""
-        return ResultStore(self.folder)
-
-    def checkpoint(self, recipe: Recipe, seed: int, name: str) -> Checkpoint:
-        """Return the checkpoint of one run of a trial."""
-        folder = self.folder / "checkpoints" / f"{recipe.name}-{config_hash(recipe.config())}-{seed}"
-        return Checkpoint(folder / f"{name}.pt", interval=self.interval)
-
-    def model_path(self, recipe: Recipe, method: str, seed: int) -> Path:
-        """Return the file of a trained model with its history."""
-        name = f"{recipe.name}-{config_hash(recipe.config())}-{method}-{seed}.pt"
-        return self.folder / "models" / name
-
-
-OnEpoch = Callable[[EpochDone], object]
-OnResult = Callable[[TrialResult], object]
-
-
-@final
-@dataclass(frozen=True)
-class Listener:
-    """Who wants to know: called after every epoch and for every result."""
-
-    on_epoch: OnEpoch = lambda done: None
-    on_result: OnResult = lambda result: None
 
 
 def missing_runs(
@@ -127,11 +79,16 @@ def run_trials(
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
     device = torch.device(place.device)
     teacher: Tensor | None = None
-    for seed, wanted in missing.items():
-        if dataset is None:
-            dataset = load_data(recipe, place.data)
-        if recipe.teacher is not None and teacher is None:
+    if missing and dataset is None:
+        dataset = load_data(recipe, place.data)
+    if missing and dataset is not None:
+        if recipe.teacher is not None:
             teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
+        # A model that is kept has to be found whole when the run is stopped: those are trained one by one.
+        if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
+            missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
+    for seed, wanted in missing.items():
+        assert dataset is not None
         data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
         for scans in (True, False):
             group = [method for method in wanted if (method.order == "scan") is scans]
@@ -164,7 +121,9 @@ def _run_group(
                 branch_point = _burn_in(recipe, data, methods, seed, shared, listener)
             run.load_state_dict(branch_point)
         _train_until(run, recipe.epochs, own, listener, method.name)
-        result = _result(run, method)
+        result = trial_result(
+            recipe, data, method, seed, test_error=run.test_error, train_error=run.train_error, seconds=run.seconds
+        )
         if keep_models:
             state = run.state_dict() | {"config": recipe.config(), "seed": seed, "method": method.name}
             Checkpoint(place.model_path(recipe, method.name, seed)).write(state)
@@ -203,27 +162,6 @@ def _train_until(
         if run.epoch < run.recipe.epochs and checkpoint.due():
             checkpoint.write(run.state_dict())
         listener.on_epoch(EpochDone(run.recipe.name, run.seed, method, run.epoch, run.test_error[-1]))
-
-
-def _result(run: Run, method: Method) -> TrialResult:
-    device = run.data.device
-    clean = run.data.dataset.clean_targets
-    details: dict[str, Any] = {"threads": torch.get_num_threads()} if device.type == "cpu" else {}
-    if clean is not None:
-        details["wrong_labels"] = int((clean != run.data.dataset.train.targets).sum())
-    if run.data.dataset.notes:
-        details["notes"] = list(run.data.dataset.notes)
-    return TrialResult(
-        recipe=run.recipe.name,
-        method=method.name,
-        seed=run.seed,
-        config=run.recipe.config(),
-        test_error=run.test_error,
-        train_error=run.train_error,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        seconds=run.seconds,
-        details=details,
-    )
 
 
 def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listener: Listener) -> Tensor:

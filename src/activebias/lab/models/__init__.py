@@ -13,6 +13,7 @@ from activebias.lab.models.dropout import seed_dropout as seed_dropout
 from activebias.lab.models.mnist import MnistCNN as MnistCNN
 from activebias.lab.models.mnist import SigmoidNet as SigmoidNet
 from activebias.lab.models.protocol import LabModel as LabModel
+from activebias.lab.models.residual import NormThenLeakyReLU as NormThenLeakyReLU
 from activebias.lab.models.residual import ResidualNet as ResidualNet
 from activebias.lab.models.residual import augment as augment
 from activebias.lab.models.residual import crop_and_flip as crop_and_flip

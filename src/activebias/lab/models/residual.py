@@ -17,6 +17,16 @@ _LEAK = 0.1
 _MARGIN = 2
 
 
+class NormThenLeakyReLU(nn.BatchNorm2d):
+    """Batch norm and the leaky ReLU that always follows it in these nets."""
+
+    slope = _LEAK
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return values of the same shape."""
+        return F.leaky_relu(super().forward(values), self.slope)
+
+
 class ResidualUnit(nn.Module):
     """BN, leaky ReLU, 3×3 convolution, twice, plus the shortcut.
 
@@ -39,13 +49,13 @@ class ResidualUnit(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the unit's output, (B, num_outputs, H / stride, W / stride)."""
-        activated = F.leaky_relu(self.norm_1(values), _LEAK)
+        activated = self.norm_1(values)
         shortcut = activated if self.shared else values
         if self.extra_channels:
             half = self.extra_channels // 2
             shortcut = F.pad(F.avg_pool2d(shortcut, 2), (0, 0, 0, 0, half, half))
         residual = self.convolution_1(activated)
-        residual = self.convolution_2(F.leaky_relu(self.norm_2(residual), _LEAK))
+        residual = self.convolution_2(self.norm_2(residual))
         total: Tensor = shortcut + residual
         return total
 
@@ -79,7 +89,7 @@ class ResidualNet(nn.Module):
         """Return logits (B, C) for raw images (B, 3, 32, 32)."""
         expect_shape("images", images, ("B", 3, 32, 32))
         values = self.units(self.first(standardise(images, self.output.weight.dtype)))
-        values = F.leaky_relu(self.last_norm(values), _LEAK).mean(dim=(2, 3))
+        values = self.last_norm(values).mean(dim=(2, 3))
         logits: Tensor = self.output(values)
         return logits
 
@@ -147,9 +157,9 @@ def crop_and_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Te
     ]
 
 
-def _batch_norm(num_channels: int) -> nn.BatchNorm2d:
+def _batch_norm(num_channels: int) -> NormThenLeakyReLU:
     # momentum 0.1 is the base implementation's moving average with decay 0.9.
-    return nn.BatchNorm2d(num_channels, eps=1e-3, momentum=0.1)
+    return NormThenLeakyReLU(num_channels, eps=1e-3, momentum=0.1)
 
 
 def _convolution(

@@ -1,9 +1,8 @@
 """Layers that stay fast when many models run as one on a GPU.
 
 Under `vmap` a convolution of K models is a grouped convolution and batch norm moves K in among the channels:
-both are slow on a GPU. Here a convolution is a matrix product over patches, which `vmap` turns into one
-batched product, and batch norm is plain arithmetic that a compiler fuses. Names and values of the
-parameters are those of the layers that they stand in for.
+both are slow on a GPU. Here a convolution is an operator that knows K, and so is batch norm with its leaky ReLU.
+Names and values of the parameters are those of the layers that they stand in for.
 """
 
 from typing import final
@@ -12,14 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from activebias.lab.models import NormThenLeakyReLU
+from activebias.lab.side_by_side.convolution import stacked_convolution
+from activebias.lab.side_by_side.norm import stacked_norm
+
 
 def with_stackable_layers(model: nn.Module) -> nn.Module:
     """Replace, in place, what has a form that stacks better; returns the model."""
     for name, child in model.named_children():
         if isinstance(child, nn.Conv1d | nn.Conv2d) and PatchConvolution.can_replace(child):
             setattr(model, name, PatchConvolution(child))
-        elif isinstance(child, nn.BatchNorm2d):
-            setattr(model, name, PlainBatchNorm(child))
+        elif isinstance(child, NormThenLeakyReLU):
+            setattr(model, name, StackableNorm(child))
         else:
             with_stackable_layers(child)
     return model
@@ -27,7 +30,7 @@ def with_stackable_layers(model: nn.Module) -> nn.Module:
 
 @final
 class PatchConvolution(nn.Module):
-    """A convolution as a product of patches (positions, width · channels) and weights, channels last."""
+    """A convolution as a product of patches and weights, channels last: on a GPU without writing them out."""
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
         """Take over the layer's parameters, stride and padding."""
@@ -39,53 +42,84 @@ class PatchConvolution(nn.Module):
     def can_replace(layer: nn.Conv1d | nn.Conv2d) -> bool:
         """Tell whether the layer is an ordinary convolution, padded with zeros."""
         plain = layer.groups == 1 and layer.padding_mode == "zeros" and set(layer.dilation) == {1}
-        return plain and not isinstance(layer.padding, str)
+        return plain and len(set(layer.stride)) == 1 and not isinstance(layer.padding, str)
 
     def forward(self, values: Tensor) -> Tensor:
         """Return (B, outputs, …) for values (B, inputs, …)."""
+        if values.is_cuda:
+            outputs = self._convolve(values)
+        else:
+            outputs = self._patches(values) @ self.weight.movedim((0, 1), (-1, -2)).flatten(0, -2)
+        if self.bias is not None:
+            outputs = outputs + self.bias
+        return outputs.movedim(-1, 1)
+
+    def _convolve(self, values: Tensor) -> Tensor:
+        """Return (B, …, outputs) by the GPU's operator for two spatial dimensions; one is the other's case."""
+        weight, is_1d = self.weight, values.dim() == 3
+        if is_1d:
+            values, weight = values.unsqueeze(2), weight.unsqueeze(2)
+        padding = (0, *self.padding) if is_1d else self.padding
+        outputs: Tensor = stacked_convolution(
+            values.movedim(1, -1).unsqueeze(0),
+            weight.permute(2, 3, 1, 0).unsqueeze(0),
+            self.stride[0],
+            *padding,
+        ).squeeze(0)
+        return outputs.squeeze(1) if is_1d else outputs
+
+    def _patches(self, values: Tensor) -> Tensor:
+        """Return (B, *positions, window · channels)."""
         num_spatial = len(self.width)
         margins = [margin for padding in reversed(self.padding) for margin in (padding, padding)]
         patches = F.pad(values, margins)
         for dim, (width, stride) in enumerate(zip(self.width, self.stride, strict=True), start=2):
             patches = patches.unfold(dim, width, stride)
         # (B, C, *positions, *window) → (B, *positions, *window, C), whose last dimensions are one patch.
-        spatial = range(2, 2 + num_spatial)
-        window = range(2 + num_spatial, 2 + 2 * num_spatial)
-        patches = patches.permute(0, *spatial, *window, 1).flatten(1 + num_spatial)
-        weight = self.weight.permute(*range(2, 2 + num_spatial), 1, 0).flatten(0, num_spatial)
-        outputs = patches @ weight
-        if self.bias is not None:
-            outputs = outputs + self.bias
-        return outputs.movedim(-1, 1)
+        return patches.movedim(1, -1).flatten(1 + num_spatial)
 
 
 @final
-class PlainBatchNorm(nn.Module):
-    """Batch norm of images, in float32 whatever comes in; the running statistics as in `nn.BatchNorm2d`."""
+class StackableNorm(nn.Module):
+    """Batch norm of images, then leaky ReLU, in float32 whatever comes in; running statistics as in torch."""
 
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
 
-    def __init__(self, layer: nn.BatchNorm2d) -> None:
+    def __init__(self, layer: NormThenLeakyReLU) -> None:
         """Take over the layer's parameters and buffers."""
         super().__init__()
-        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
+        self.weight, self.bias, self.eps, self.slope = layer.weight, layer.bias, layer.eps, layer.slope
         self.momentum = 0.1 if layer.momentum is None else layer.momentum
         for name, buffer in layer.named_buffers():
             self.register_buffer(name, buffer)
 
     def forward(self, values: Tensor) -> Tensor:
         """Return values of the same shape and dtype."""
-        wide = values.float()
-        mean, variance = self.running_mean, self.running_var
-        if self.training:
-            variance, mean = torch.var_mean(wide, dim=(0, 2, 3), correction=0)
-            number = values.numel() / values.shape[1]
-            with torch.no_grad():
-                self.running_mean.lerp_(mean, self.momentum)
-                self.running_var.lerp_(variance * (number / (number - 1)), self.momentum)
-                self.num_batches_tracked.add_(1)
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        shift = self.bias - mean * scale
-        return torch.addcmul(shift[:, None, None], wide, scale[:, None, None]).to(values.dtype)
+        if not self.training:
+            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+            shift = self.bias - self.running_mean * scale
+            return self._activated(values, scale, shift)
+        if values.is_cuda:
+            channels_last = values.movedim(1, -1).unsqueeze(0)
+            outputs, mean, variance = stacked_norm(
+                channels_last, self.weight.unsqueeze(0), self.bias.unsqueeze(0), self.eps, self.slope
+            )
+            outputs, mean, variance = outputs.squeeze(0).movedim(-1, 1), mean.squeeze(0), variance.squeeze(0)
+        else:
+            variance, mean = torch.var_mean(values.float(), dim=(0, 2, 3), correction=0)
+            scale = self.weight * torch.rsqrt(variance + self.eps)
+            outputs = self._activated(values, scale, self.bias - mean * scale)
+        self._note(mean.detach(), variance.detach(), values.numel() // values.shape[1])
+        return outputs
+
+    def _activated(self, values: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        normalised = torch.addcmul(shift[:, None, None], values.float(), scale[:, None, None])
+        return F.leaky_relu(normalised, self.slope).to(values.dtype)
+
+    def _note(self, mean: Tensor, variance: Tensor, number: int) -> None:
+        kept = 1 - self.momentum
+        self.running_mean.mul_(kept).add_(mean * self.momentum)
+        self.running_var.mul_(kept).add_(variance * (self.momentum * number / (number - 1)))
+        self.num_batches_tracked.add_(1)

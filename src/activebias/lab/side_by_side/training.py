@@ -217,7 +217,7 @@ class SideBySide:
         """Return everything that the following epochs depend on, and the curves so far."""
         return {
             "stack": self.stack.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": [dict(self.optimiser.state[value]) for value in self.stack.parameters.values()],
             "memory": self.memory.state_dict(),
             "trials": self.trials.state_dict(),
             "test_error": list(self.test_error),
@@ -228,7 +228,10 @@ class SideBySide:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood, in a run of the same lanes."""
         self.stack.load_state_dict(state["stack"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        for value, known in zip(self.stack.parameters.values(), state["optimiser"], strict=True):
+            self.optimiser.state[value] = {
+                name: tensor.to(self.device, copy=True) for name, tensor in known.items()
+            }
         self.memory.load_state_dict(state["memory"])
         self.trials.load_state_dict(state["trials"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])

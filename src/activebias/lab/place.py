@@ -1,0 +1,65 @@
+"""Where the lab puts what it trains, and who is told about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from activebias.lab.checkpoints import Checkpoint
+from activebias.lab.recipe import Recipe
+from activebias.lab.store import ResultStore, TrialResult, config_hash
+
+
+@final
+@dataclass(frozen=True)
+class EpochDone:
+    """What a progress bar needs to know: an epoch is over. `method` is None while methods share it."""
+
+    recipe: str
+    seed: int
+    method: str | None
+    epoch: int
+    test_error: float
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Where everything of the lab lies: results, checkpoints, models and figures under one folder.
+
+    `side_by_side` is the most models that are trained at once; None for as many as memory and use allow.
+    """
+
+    folder: Path
+    data: str | Path | None = None
+    device: str = "cpu"
+    interval: float = 1.0
+    side_by_side: int | None = None
+
+    @property
+    def store(self) -> ResultStore:
+        """The result store."""
+        return ResultStore(self.folder)
+
+    def checkpoint(self, recipe: Recipe, seed: int, name: str) -> Checkpoint:
+        """Return the checkpoint of one run of a trial."""
+        folder = self.folder / "checkpoints" / f"{recipe.name}-{config_hash(recipe.config())}-{seed}"
+        return Checkpoint(folder / f"{name}.pt", interval=self.interval)
+
+    def model_path(self, recipe: Recipe, method: str, seed: int) -> Path:
+        """Return the file of a trained model with its history."""
+        name = f"{recipe.name}-{config_hash(recipe.config())}-{method}-{seed}.pt"
+        return self.folder / "models" / name
+
+
+OnEpoch = Callable[[EpochDone], object]
+OnResult = Callable[[TrialResult], object]
+
+
+@final
+@dataclass(frozen=True)
+class Listener:
+    """Who wants to know: called after every epoch and for every result."""
+
+    on_epoch: OnEpoch = lambda done: None
+    on_result: OnResult = lambda result: None

@@ -1,0 +1,176 @@
+"""The convolution of K models as an operator of PyTorch: with gradients, under `vmap` and in graphs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Programs of the weight gradient's kernel that keep every multiprocessor busy.
+_ENOUGH_PROGRAMS = 1024
+
+
+def output_size(size: int, width: int, stride: int, padding: int) -> int:
+    """Return how many positions a window of `width` has on `size` padded places.
+
+    >>> output_size(28, 5, 1, 2), output_size(32, 3, 2, 1)
+    (28, 16)
+    """
+    return (size + 2 * padding - width) // stride + 1
+
+
+@torch.library.custom_op("activebias::stacked_convolution", mutates_args=())
+def stacked_convolution(values: Tensor, weight: Tensor, stride: int, padding_h: int, padding_w: int) -> Tensor:
+    """Convolve values (K, B, H, W, C) with weights (K, kh, kw, C, O): (K, B, H', W', O)."""
+    num_models, batch, height, width, _ = values.shape
+    _, window_h, window_w, inner, outer = weight.shape
+    size = (
+        output_size(height, window_h, stride, padding_h),
+        output_size(width, window_w, stride, padding_w),
+    )
+    outputs = values.new_empty(num_models, batch, *size, outer)
+    weight = weight.contiguous()
+    strides = (weight.stride(0), weight.stride(2), weight.stride(3), weight.stride(4))
+    _launch(values, weight, outputs, strides, (inner, outer), (window_h, window_w), stride, (padding_h, padding_w))
+    return outputs
+
+
+@torch.library.custom_op("activebias::stacked_convolution_input_gradient", mutates_args=())
+def input_gradient(
+    gradient: Tensor, weight: Tensor, height: int, width: int, stride: int, padding_h: int, padding_w: int
+) -> Tensor:
+    """Return the gradient of the values (K, B, height, width, C) from that of the outputs."""
+    _, window_h, window_w, inner, outer = weight.shape
+    result = gradient.new_empty(*gradient.shape[:2], height, width, inner)
+    weight = weight.contiguous()
+    # The same product with the roles of both channels exchanged.
+    strides = (weight.stride(0), weight.stride(2), weight.stride(4), weight.stride(3))
+    _launch(
+        gradient.contiguous(), weight, result, strides, (outer, inner), (window_h, window_w), stride,
+        (padding_h, padding_w), transposed=True,
+    )  # fmt: skip
+    return result
+
+
+@torch.library.custom_op("activebias::stacked_convolution_weight_gradient", mutates_args=())
+def weight_gradient(
+    values: Tensor, gradient: Tensor, window_h: int, window_w: int, stride: int, padding_h: int, padding_w: int
+) -> Tensor:
+    """Return the gradient of the weights (K, kh, kw, C, O)."""
+    from activebias.lab.side_by_side import convolution_kernels as kernels
+
+    gradient, values = gradient.contiguous(), _dense(values)
+    num_models, batch, height, width, inner = values.shape
+    _, _, height_out, width_out, outer = gradient.shape
+    reduction, rows = window_h * window_w * inner, batch * height_out * width_out
+    block_r, block_n, block_m = min(64, _power(reduction)), min(64, _power(outer)), 64
+    tiles = -(-reduction // block_r) * -(-outer // block_n)
+    splits = max(1, min(-(-_ENOUGH_PROGRAMS // (tiles * num_models)), rows // (8 * block_m)))
+    rows_per_split = -(-rows // (splits * block_m)) * block_m
+    partial = torch.empty(
+        splits, num_models, window_h, window_w, inner, outer, dtype=torch.float32, device=values.device
+    )
+    kernels.weight_gradient[(tiles, splits, num_models)](
+        values, gradient, partial,
+        batch, height, width, height_out, width_out, num_models, values.stride(0), rows_per_split,
+        C=inner, O=outer, KW=window_w, R=reduction, S=stride, PAD_H=padding_h, PAD_W=padding_w,
+        BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values), num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return partial.sum(0).to(values.dtype)
+
+
+def _launch(
+    values: Tensor,
+    weight: Tensor,
+    outputs: Tensor,
+    weight_strides: tuple[int, ...],
+    channels: tuple[int, int],
+    window: tuple[int, int],
+    stride: int,
+    padding: tuple[int, int],
+    transposed: bool = False,
+) -> None:
+    from activebias.lab.side_by_side import convolution_kernels as kernels
+
+    values = _dense(values)
+    num_models, batch, height, width, _ = values.shape
+    _, _, height_out, width_out, _ = outputs.shape
+    inner, outer = channels
+    reduction = window[0] * window[1] * inner
+    block_m, block_n, block_r = 128, min(64, _power(outer)), min(64, _power(reduction))
+    grid = (-(-batch * height_out * width_out // block_m), -(-outer // block_n), num_models)
+    kernels.convolve[grid](
+        values, weight, outputs,
+        batch, height, width, height_out, width_out,
+        values.stride(0), *weight_strides,
+        C=inner, O=outer, KW=window[1], R=reduction, S=stride, PAD_H=padding[0], PAD_W=padding[1],
+        TRANSPOSED=transposed, BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values),
+        num_warps=4, num_stages=3,
+    )  # fmt: skip
+
+
+def _dense(values: Tensor) -> Tensor:
+    """Return values whose models are dense in memory; all models may share one (a stride of 0)."""
+    return values if values[0].is_contiguous() else values.contiguous()
+
+
+def _power(number: int) -> int:
+    """Return the smallest power of 2 that is at least `number`, and at least 16 (the smallest product)."""
+    return max(16, 1 << (number - 1).bit_length())
+
+
+def _precision(values: Tensor) -> str:
+    # In float32 three products of 11 bits stand for one of 24: as exact as need be, on the matrix units.
+    return "tf32x3" if values.dtype == torch.float32 else "tf32"
+
+
+@stacked_convolution.register_fake
+def _(values: Tensor, weight: Tensor, stride: int, padding_h: int, padding_w: int) -> Tensor:
+    height = output_size(values.shape[2], weight.shape[1], stride, padding_h)
+    width = output_size(values.shape[3], weight.shape[2], stride, padding_w)
+    return values.new_empty(*values.shape[:2], height, width, weight.shape[4])
+
+
+@input_gradient.register_fake
+def _(
+    gradient: Tensor, weight: Tensor, height: int, width: int, stride: int, padding_h: int, padding_w: int
+) -> Tensor:
+    return gradient.new_empty(*gradient.shape[:2], height, width, weight.shape[3])
+
+
+@weight_gradient.register_fake
+def _(
+    values: Tensor, gradient: Tensor, window_h: int, window_w: int, stride: int, padding_h: int, padding_w: int
+) -> Tensor:
+    return values.new_empty(values.shape[0], window_h, window_w, values.shape[4], gradient.shape[4])
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    values, weight, ctx.stride, ctx.padding_h, ctx.padding_w = inputs
+    ctx.save_for_backward(values, weight)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    values, weight = ctx.saved_tensors
+    geometry = (ctx.stride, ctx.padding_h, ctx.padding_w)
+    of_values = of_weight = None
+    if ctx.needs_input_grad[0]:
+        of_values = input_gradient(gradient, weight, values.shape[2], values.shape[3], *geometry)
+    if ctx.needs_input_grad[1]:
+        of_weight = weight_gradient(values, gradient, weight.shape[1], weight.shape[2], *geometry)
+    return of_values, of_weight, None, None, None
+
+
+stacked_convolution.register_autograd(_backward, setup_context=_remember)
+
+
+@stacked_convolution.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+    """Let the mapped dimension join the models': K copies of a stack of 1 are a stack of K."""
+    values, weight, *geometry = arguments
+
+    def joined(tensor: Tensor, dim: int | None) -> Tensor:
+        moved = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        return moved.flatten(0, 1)
+
+    outputs = stacked_convolution(joined(values, in_dims[0]), joined(weight, in_dims[1]), *geometry)
+    return outputs.unflatten(0, (info.batch_size, -1)), 0

@@ -1,0 +1,103 @@
+"""Convolutions of K models at once, as implicit matrix products in Triton (GPU only).
+
+Values are (K, B, H, W, C), weights (K, window positions, C, O), channels last. A row of the product is a
+position of the output, its inner dimension runs over (window position, channel). Neither cuDNN's grouped
+convolutions nor patches that are written out come near it: a model's 16 to 64 channels are too few for the
+former, and the latter move 25 times the data.
+"""
+
+# mypy: ignore-errors
+# (Triton's language has no types.)
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _source(row, step, S: tl.constexpr, PAD: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Return the coordinate that a window position reads, and whether it exists at that stride."""
+    if TRANSPOSED:
+        wide = row + PAD - step
+        return wide // S, (wide >= 0) & (wide % S == 0)
+    place = row * S + step - PAD
+    return place, place >= 0
+
+
+@triton.jit
+def convolve(
+    values, weights, outputs,
+    B, H_IN, W_IN, H_OUT, W_OUT,
+    model_stride, weight_model_stride, weight_window_stride, weight_inner_stride, weight_outer_stride,
+    C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
+    S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr, TRANSPOSED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o]; TRANSPOSED: the same, backwards, for the inputs' gradient."""
+    model = tl.program_id(2).to(tl.int64)
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    image = rows // (H_OUT * W_OUT)
+    y = (rows // W_OUT) % H_OUT
+    x = rows % W_OUT
+    row_exists = rows < B * H_OUT * W_OUT
+    base = values + model * model_stride
+    weight_base = weights + model * weight_model_stride
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, R, BR):
+        inner = start + tl.arange(0, BR)
+        window, channel = inner // C, inner % C
+        h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, TRANSPOSED)
+        w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, TRANSPOSED)
+        exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+        place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
+        patches = tl.load(base + place, mask=exists, other=0.0)
+        kernel = tl.load(
+            weight_base
+            + window[:, None] * weight_window_stride
+            + channel[:, None] * weight_inner_stride
+            + columns[None, :] * weight_outer_stride,
+            mask=(inner < R)[:, None] & (columns < O)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(patches, kernel, total, input_precision=PRECISION)
+    place = (model * B * H_OUT * W_OUT + rows[:, None]) * O + columns[None, :]
+    tl.store(outputs + place, total.to(outputs.dtype.element_ty), mask=row_exists[:, None] & (columns < O)[None, :])
+
+
+@triton.jit
+def weight_gradient(
+    values, gradients, partial,
+    B, H_IN, W_IN, H_OUT, W_OUT, K, model_stride, ROWS_PER_SPLIT,
+    C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
+    S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """partial[split, r, o] = Σ over the split's positions m of patch(m)[r] · gradients[m, o]."""
+    model = tl.program_id(2).to(tl.int64)
+    split = tl.program_id(1)
+    num_inner: tl.constexpr = (R + BR - 1) // BR
+    inner = (tl.program_id(0) % num_inner) * BR + tl.arange(0, BR)
+    columns = (tl.program_id(0) // num_inner) * BN + tl.arange(0, BN)
+    window, channel = inner // C, inner % C
+    row_step, column_step = (window // KW)[None, :], (window % KW)[None, :]
+    base = values + model * model_stride
+    gradient_base = gradients + model * B * H_OUT * W_OUT * O
+    total = tl.zeros((BR, BN), dtype=tl.float32)
+    first = split * ROWS_PER_SPLIT
+    for start in range(first, tl.minimum(first + ROWS_PER_SPLIT, B * H_OUT * W_OUT), BM):
+        rows = start + tl.arange(0, BM)
+        row_exists = rows < B * H_OUT * W_OUT
+        image = rows // (H_OUT * W_OUT)
+        h, h_exists = _source(((rows // W_OUT) % H_OUT)[:, None], row_step, S, PAD_H, False)
+        w, w_exists = _source((rows % W_OUT)[:, None], column_step, S, PAD_W, False)
+        exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+        place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
+        patches = tl.load(base + place, mask=exists, other=0.0)
+        gradient = tl.load(
+            gradient_base + rows[:, None] * O + columns[None, :],
+            mask=row_exists[:, None] & (columns < O)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(tl.trans(patches), gradient, total, input_precision=PRECISION)
+    place = ((split * K + model) * R + inner[:, None]) * O + columns[None, :]
+    tl.store(partial + place, total, mask=(inner < R)[:, None] & (columns < O)[None, :])

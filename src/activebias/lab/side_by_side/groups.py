@@ -1,0 +1,188 @@
+"""Missing trials × methods in groups that the memory holds, each trained side by side and then stored."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from activebias import METHODS, Method
+from activebias.lab.checkpoints import Checkpoint
+from activebias.lab.data import Dataset
+from activebias.lab.models import LabModel
+from activebias.lab.place import EpochDone, Listener, Place
+from activebias.lab.prepared import Prepared, prepare
+from activebias.lab.randomness import derived_generator
+from activebias.lab.recipe import Recipe
+from activebias.lab.results import trial_result
+from activebias.lab.side_by_side.batches import Trials
+from activebias.lab.side_by_side.plan import most_models
+from activebias.lab.side_by_side.training import Lane, SideBySide
+
+_log = logging.getLogger(__name__)
+_CPU = torch.device("cpu")
+
+Missing = Mapping[int, Sequence[Method]]
+
+
+def can_stack(recipe: Recipe, dataset: Dataset) -> bool:
+    """Tell whether the recipe's models can be trained side by side.
+
+    The lab's own can. A model of a user's own may use torch's global random state, or what `vmap` cannot map:
+    those are trained one by one.
+    """
+    model = recipe.model(dataset, derived_generator(0, "can stack"))
+    ours = isinstance(model, LabModel) and type(model).__module__.startswith("activebias.lab.models")
+    return ours and recipe.batch_size < len(dataset.train)
+
+
+def run_side_by_side(
+    recipe: Recipe,
+    dataset: Dataset,
+    missing: Missing,
+    place: Place,
+    listener: Listener,
+    teacher: Tensor | None,
+) -> dict[int, list[Method]]:
+    """Train what is missing where several models at once are of use; return what is still missing."""
+    device = torch.device(place.device)
+    first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
+    left: dict[int, list[Method]] = {}
+    for scans in (True, False):
+        lanes = [
+            Lane(seed, method)
+            for seed, methods in missing.items()
+            for method in methods
+            if (method.order == "scan") is scans
+        ]
+        if not lanes:
+            continue
+        most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
+        if min(most, len(lanes)) == 1 and device.type == "cpu":
+            for lane in lanes:
+                left.setdefault(lane.seed, []).append(lane.method)
+            continue
+        for group in in_groups(lanes, most):
+            _Group(recipe, dataset, group, place, listener, teacher).train()
+    return left
+
+
+def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
+    """Cut the lanes into groups of at most `most`, trials whole where they fit, of about the same size.
+
+    >>> methods = [METHODS["scan"], METHODS["wpv"]]
+    >>> groups = in_groups([Lane(seed, method) for seed in range(3) for method in methods], most=5)
+    >>> [[(lane.seed, lane.method.name) for lane in group] for group in groups]
+    [[(0, 'scan'), (1, 'scan'), (0, 'wpv'), (1, 'wpv')], [(2, 'scan'), (2, 'wpv')]]
+    """
+    trials: dict[int, list[Lane]] = {}
+    for lane in lanes:
+        trials.setdefault(lane.seed, []).append(lane)
+    largest = max(len(trial) for trial in trials.values())
+    if largest > most:
+        pieces = [trial[start : start + most] for trial in trials.values() for start in range(0, len(trial), most)]
+    else:
+        each = most // largest
+        number = -(-len(trials) // each)
+        each = -(-len(trials) // number)
+        whole = list(trials.values())
+        pieces = [sum(whole[start : start + each], []) for start in range(0, len(whole), each)]
+    return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
+
+
+@final
+class _Group:
+    """Lanes that are trained at once: first the burn-ins of their trials, then all of them."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        lanes: Sequence[Lane],
+        place: Place,
+        listener: Listener,
+        teacher: Tensor | None,
+    ) -> None:
+        self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
+        self.place, self.listener, self.teacher = place, listener, teacher
+        self.seeds = sorted({lane.seed for lane in lanes})
+        self.checkpoint = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{self._digest()}")
+
+    def _digest(self) -> str:
+        names = json.dumps([(lane.seed, lane.method.name) for lane in self.lanes])
+        return hashlib.sha256(names.encode()).hexdigest()[:12]
+
+    def train(self) -> None:
+        """Train and store; where the memory does not suffice after all, each half by itself."""
+        device = torch.device(self.place.device)
+        _log.info("%s: %d models side by side on %s.", self.recipe.name, len(self.lanes), device)
+        try:
+            self._train(device)
+            return
+        except torch.OutOfMemoryError:
+            if len(self.lanes) == 1:
+                raise
+        # Outside of the handler, whose traceback holds the tensors that were too many.
+        self.checkpoint.remove()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = -(-len(self.lanes) // 2)
+        _log.warning("%s: out of memory with %d models: %d at once.", self.recipe.name, len(self.lanes), half)
+        for group in in_groups(self.lanes, half):
+            _Group(self.recipe, self.dataset, group, self.place, self.listener, self.teacher).train()
+
+    def _train(self, device: torch.device) -> None:
+        prepared = [
+            prepare(self.recipe, self.dataset, seed=seed, device=_CPU, root=self.place.data, teacher=self.teacher)
+            for seed in self.seeds
+        ]
+        run = self._start(Trials(self.recipe, prepared, self.seeds, device))
+        if not run.emphasises:
+            self._train_until(run, min(self.recipe.burn_in, self.recipe.epochs))
+            run = run.branch(self.lanes, emphasises=True)
+        self._train_until(run, self.recipe.epochs)
+        self._store(run, dict(zip(self.seeds, prepared, strict=True)))
+        self.checkpoint.remove()
+
+    def _start(self, trials: Trials) -> SideBySide:
+        """Begin, or go on where a run of the same lanes was stopped."""
+        state = self.checkpoint.read()
+        burns_in = self.recipe.burn_in > 0 if state is None else not state["emphasises"]
+        lanes = self.lanes
+        if burns_in:
+            plain = METHODS["scan" if lanes[0].method.order == "scan" else "uni"]
+            lanes = [Lane(seed, plain) for seed in self.seeds]
+        run = SideBySide.begin(trials, lanes, emphasises=not burns_in, compiles=trials.device.type == "cuda")
+        if state is not None:
+            run.load_state_dict(state)
+        return run
+
+    def _train_until(self, run: SideBySide, epochs: int) -> None:
+        while run.epoch < epochs:
+            run.train_epoch()
+            if run.epoch < self.recipe.epochs and self.checkpoint.due():
+                self.checkpoint.write(run.state_dict() | {"emphasises": run.emphasises})
+            for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
+                method = lane.method.name if run.emphasises else None
+                self.listener.on_epoch(EpochDone(self.recipe.name, lane.seed, method, run.epoch, error))
+
+    def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
+        test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
+        for position, lane in enumerate(run.lanes):
+            result = trial_result(
+                self.recipe,
+                prepared[lane.seed],
+                lane.method,
+                lane.seed,
+                test_error=test[position],
+                train_error=train[position],
+                seconds=run.seconds,
+                device=run.device,
+                side_by_side=len(run.lanes),
+                precision="bf16" if run.half_precision else "float32",
+            )
+            self.place.store.append(result)
+            self.listener.on_result(result)
