@@ -48,13 +48,13 @@ class Optimiser:
             drops += epoch // self.every
         return self.learning_rate * float(self.factor**drops)
 
-    def build(self, parameters: Iterable[torch.Tensor], *, capturable: bool = False) -> torch.optim.Optimizer:
-        """Return the torch optimiser; `capturable` where its steps go into a CUDA graph."""
-        parameters = list(parameters)
-        # A rate that is a number would be the same in every replay of a graph.
+    def build(
+        self, parameters: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, capturable: bool = False
+    ) -> torch.optim.Optimizer:
+        """Return the torch optimiser of parameters or groups; `capturable` where a CUDA graph holds its steps."""
         rate: Any = self.learning_rate
-        if capturable:
-            rate = torch.tensor(self.learning_rate, device=parameters[0].device)
+        if capturable:  # a rate that is a number would be the same in every replay of a graph
+            rate = torch.tensor(self.learning_rate, device="cuda")
         if self.kind == "sgd":
             # The other forms of SGD would read the rate on the host.
             return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum, fused=capturable or None)

@@ -10,6 +10,7 @@ from activebias.lab.models.distillation import DistillationTeacher as Distillati
 from activebias.lab.models.dropout import Dropout as Dropout
 from activebias.lab.models.dropout import counter_noise as counter_noise
 from activebias.lab.models.dropout import seed_dropout as seed_dropout
+from activebias.lab.models.layers import ReluThenPool as ReluThenPool
 from activebias.lab.models.mnist import MnistCNN as MnistCNN
 from activebias.lab.models.mnist import SigmoidNet as SigmoidNet
 from activebias.lab.models.protocol import LabModel as LabModel

@@ -34,3 +34,7 @@ class DigitsMLP(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 0: the net has none."""
         return self.output.weight.new_zeros(())
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}

@@ -49,3 +49,7 @@ class DistillationTeacher(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 0: the teacher has none."""
         return self.output.weight.new_zeros(())
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Initialiser = Callable[[Sequence[int]], Tensor]
@@ -88,6 +89,14 @@ def conv2d(
         device="meta",
     )
     return _filled(layer, initial, bias)
+
+
+class ReluThenPool(nn.Module):
+    """ReLU and max-pooling of 2×2, which stand together in these nets; an odd last row is dropped."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return (B, C, H / 2, W / 2)."""
+        return F.max_pool2d(F.relu(values), 2)
 
 
 def half_squares(*tensors: Tensor) -> Tensor:

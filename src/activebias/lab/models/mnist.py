@@ -5,7 +5,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from activebias.lab.models.dropout import Dropout
-from activebias.lab.models.layers import conv2d, expect_shape, half_squares, linear, truncated_normal
+from activebias.lab.models.layers import (
+    ReluThenPool,
+    conv2d,
+    expect_shape,
+    half_squares,
+    linear,
+    truncated_normal,
+)
 
 
 class MnistCNN(nn.Module):
@@ -24,14 +31,15 @@ class MnistCNN(nn.Module):
         self.convolution_2 = conv2d(32, 64, 5, initial, bias=0.1)
         self.hidden = linear(7 * 7 * 64, 512, initial, bias=0.1)
         self.output = linear(512, num_classes, initial, bias=0.1)
+        self.pool_1, self.pool_2 = ReluThenPool(), ReluThenPool()
         self.dropout = Dropout(0.5, generator=generator)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C) for raw images (B, 1, 28, 28)."""
         expect_shape("images", images, ("B", 1, 28, 28))
         values = (images.to(self.output.weight.dtype) - 127.5) / 255
-        values = F.max_pool2d(F.relu(self.convolution_1(values)), 2)
-        values = F.max_pool2d(F.relu(self.convolution_2(values)), 2)
+        values = self.pool_1(self.convolution_1(values))
+        values = self.pool_2(self.convolution_2(values))
         values = F.relu(self.hidden(values.flatten(1)))
         logits: Tensor = self.output(self.dropout(values))
         return logits
@@ -39,6 +47,10 @@ class MnistCNN(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 5e-4 · ½‖·‖² over both fully connected layers, biases included."""
         return 5e-4 * half_squares(*self.hidden.parameters(), *self.output.parameters())
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return the regulariser's strength by parameter."""
+        return dict.fromkeys(("hidden.weight", "hidden.bias", "output.weight", "output.bias"), 5e-4)
 
 
 class SigmoidNet(nn.Module):
@@ -66,3 +78,7 @@ class SigmoidNet(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 0: the paper's table lists no regulariser for this net."""
         return self.output.weight.new_zeros(())
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}

@@ -52,8 +52,7 @@ class ResidualUnit(nn.Module):
         activated = self.norm_1(values)
         shortcut = activated if self.shared else values
         if self.extra_channels:
-            half = self.extra_channels // 2
-            shortcut = F.pad(F.avg_pool2d(shortcut, 2), (0, 0, 0, 0, half, half))
+            shortcut = _halved(shortcut, self.extra_channels // 2)
         residual = self.convolution_1(activated)
         residual = self.convolution_2(self.norm_2(residual))
         total: Tensor = shortcut + residual
@@ -97,6 +96,20 @@ class ResidualNet(nn.Module):
         """Return 2e-4 · ½‖W‖² over the weights (not the biases) of all convolutions and the last layer."""
         layers = (module for module in self.modules() if isinstance(module, nn.Conv2d | nn.Linear))
         return 2e-4 * half_squares(*(layer.weight for layer in layers))
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return the regulariser's strength by parameter."""
+        return {
+            f"{name}.weight": 2e-4
+            for name, module in self.named_modules()
+            if isinstance(module, nn.Conv2d | nn.Linear)
+        }
+
+
+def _halved(values: Tensor, margin: int) -> Tensor:
+    """Average every 2×2 pixels, and put `margin` channels of zeros on both sides; channels last in memory."""
+    pairs = values.movedim(1, -1).unflatten(2, (-1, 2)).unflatten(1, (-1, 2))
+    return F.pad(pairs.mean(dim=(2, 4)), (margin, margin)).movedim(-1, 1)
 
 
 def standardise(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -40,3 +40,7 @@ class SoftmaxRegression(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 0.5 · 0.01 · ‖W‖²."""
         return 0.01 * half_squares(self.weight)
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return the regulariser's strength by parameter."""
+        return {"weight": 0.01}

@@ -60,7 +60,7 @@ class SentenceCNN(nn.Module):
                 "Expected argument `words` of length at least 4 (the widest filter), "
                 f"but got {words.shape[1]}; pad with {PADDING}."
             )
-        values = self.vectors[words].transpose(1, 2)
+        values = self.vectors[words].transpose(1, 2).to(self.output.weight.dtype)
         pooled = [F.relu(convolution(values)).amax(dim=2) for convolution in self.convolutions]
         logits: Tensor = self.output(self.dropout(torch.cat(pooled, dim=1)))
         return logits
@@ -68,6 +68,10 @@ class SentenceCNN(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 0.01 · ½‖·‖² over the fully connected layer, bias included."""
         return 0.01 * half_squares(*self.output.parameters())
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return the regulariser's strength by parameter."""
+        return {"output.weight": 0.01, "output.bias": 0.01}
 
 
 class TaggingCNN(nn.Module):
@@ -110,7 +114,9 @@ class TaggingCNN(nn.Module):
         expect_integers("tokens", tokens)
         words, shapes = tokens.unbind(dim=2)
         present = (words != PADDING).unsqueeze(1)
-        values = torch.cat([self.vectors[words], self.shapes[shapes]], dim=2)
+        # As a product, because the gradient of so few rows by look-up is slow on a GPU.
+        shape_values = F.one_hot(shapes, len(self.shapes)).to(self.shapes.dtype) @ self.shapes
+        values = torch.cat([self.vectors[words].to(shape_values.dtype), shape_values], dim=2)
         values = self.input_dropout(values).transpose(1, 2) * present
         for convolution in self.convolutions:
             values = F.relu(convolution(values)) * present
@@ -120,6 +126,10 @@ class TaggingCNN(nn.Module):
     def regulariser(self) -> Tensor:
         """Return 0.001 · ½‖·‖² over the fully connected layer, bias included."""
         return 0.001 * half_squares(*self.output.parameters())
+
+    def weight_decay(self) -> dict[str, float]:
+        """Return the regulariser's strength by parameter."""
+        return {"output.weight": 0.001, "output.bias": 0.001}
 
 
 def _table(vectors: Tensor) -> Tensor:

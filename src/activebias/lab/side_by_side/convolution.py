@@ -9,6 +9,12 @@ from torch import Tensor
 _ENOUGH_PROGRAMS = 1024
 
 
+def joined(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    """Let a dimension that `vmap` maps over join the models', the first: K copies of a stack of 1."""
+    mapped = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    return mapped.flatten(0, 1)
+
+
 def output_size(size: int, width: int, stride: int, padding: int) -> int:
     """Return how many positions a window of `width` has on `size` padded places.
 
@@ -19,8 +25,10 @@ def output_size(size: int, width: int, stride: int, padding: int) -> int:
 
 
 @torch.library.custom_op("activebias::stacked_convolution", mutates_args=())
-def stacked_convolution(values: Tensor, weight: Tensor, stride: int, padding_h: int, padding_w: int) -> Tensor:
-    """Convolve values (K, B, H, W, C) with weights (K, kh, kw, C, O): (K, B, H', W', O)."""
+def stacked_convolution(
+    values: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding_h: int, padding_w: int
+) -> Tensor:
+    """Convolve values (K, B, H, W, C) with weights (K, kh, kw, C, O): (K, B, H', W', O); bias (K, O)."""
     num_models, batch, height, width, _ = values.shape
     _, window_h, window_w, inner, outer = weight.shape
     size = (
@@ -30,7 +38,10 @@ def stacked_convolution(values: Tensor, weight: Tensor, stride: int, padding_h: 
     outputs = values.new_empty(num_models, batch, *size, outer)
     weight = weight.contiguous()
     strides = (weight.stride(0), weight.stride(2), weight.stride(3), weight.stride(4))
-    _launch(values, weight, outputs, strides, (inner, outer), (window_h, window_w), stride, (padding_h, padding_w))
+    _launch(
+        values, weight, bias, outputs, strides, (inner, outer), (window_h, window_w), stride,
+        (padding_h, padding_w),
+    )  # fmt: skip
     return outputs
 
 
@@ -45,7 +56,7 @@ def input_gradient(
     # The same product with the roles of both channels exchanged.
     strides = (weight.stride(0), weight.stride(2), weight.stride(4), weight.stride(3))
     _launch(
-        gradient.contiguous(), weight, result, strides, (outer, inner), (window_h, window_w), stride,
+        gradient.contiguous(), weight, None, result, strides, (outer, inner), (window_h, window_w), stride,
         (padding_h, padding_w), transposed=True,
     )  # fmt: skip
     return result
@@ -62,7 +73,7 @@ def weight_gradient(
     num_models, batch, height, width, inner = values.shape
     _, _, height_out, width_out, outer = gradient.shape
     reduction, rows = window_h * window_w * inner, batch * height_out * width_out
-    block_r, block_n, block_m = min(64, _power(reduction)), min(64, _power(outer)), 64
+    block_r, block_n, block_m = _block(inner, reduction), min(64, _power(outer)), 64
     tiles = -(-reduction // block_r) * -(-outer // block_n)
     splits = max(1, min(-(-_ENOUGH_PROGRAMS // (tiles * num_models)), rows // (8 * block_m)))
     rows_per_split = -(-rows // (splits * block_m)) * block_m
@@ -81,6 +92,7 @@ def weight_gradient(
 def _launch(
     values: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     outputs: Tensor,
     weight_strides: tuple[int, ...],
     channels: tuple[int, int],
@@ -96,14 +108,14 @@ def _launch(
     _, _, height_out, width_out, _ = outputs.shape
     inner, outer = channels
     reduction = window[0] * window[1] * inner
-    block_m, block_n, block_r = 128, min(64, _power(outer)), min(64, _power(reduction))
+    block_m, block_n, block_r = 128, min(64, _power(outer)), _block(inner, reduction)
     grid = (-(-batch * height_out * width_out // block_m), -(-outer // block_n), num_models)
     kernels.convolve[grid](
-        values, weight, outputs,
+        values, weight, weight if bias is None else bias.contiguous(), outputs,
         batch, height, width, height_out, width_out,
         values.stride(0), *weight_strides,
         C=inner, O=outer, KW=window[1], R=reduction, S=stride, PAD_H=padding[0], PAD_W=padding[1],
-        TRANSPOSED=transposed, BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values),
+        TRANSPOSED=transposed, HAS_BIAS=bias is not None, BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values),
         num_warps=4, num_stages=3,
     )  # fmt: skip
 
@@ -111,6 +123,11 @@ def _launch(
 def _dense(values: Tensor) -> Tensor:
     """Return values whose models are dense in memory; all models may share one (a stride of 0)."""
     return values if values[0].is_contiguous() else values.contiguous()
+
+
+def _block(channels: int, reduction: int) -> int:
+    """Return the inner block: all channels of a window position where they are 16, 32 or 64."""
+    return channels if channels in (16, 32, 64) else min(64, _power(reduction))
 
 
 def _power(number: int) -> int:
@@ -124,7 +141,9 @@ def _precision(values: Tensor) -> str:
 
 
 @stacked_convolution.register_fake
-def _(values: Tensor, weight: Tensor, stride: int, padding_h: int, padding_w: int) -> Tensor:
+def _(
+    values: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding_h: int, padding_w: int
+) -> Tensor:
     height = output_size(values.shape[2], weight.shape[1], stride, padding_h)
     width = output_size(values.shape[3], weight.shape[2], stride, padding_w)
     return values.new_empty(*values.shape[:2], height, width, weight.shape[4])
@@ -145,19 +164,21 @@ def _(
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    values, weight, ctx.stride, ctx.padding_h, ctx.padding_w = inputs
+    values, weight, _, ctx.stride, ctx.padding_h, ctx.padding_w = inputs
     ctx.save_for_backward(values, weight)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     values, weight = ctx.saved_tensors
     geometry = (ctx.stride, ctx.padding_h, ctx.padding_w)
-    of_values = of_weight = None
+    of_values = of_weight = of_bias = None
     if ctx.needs_input_grad[0]:
         of_values = input_gradient(gradient, weight, values.shape[2], values.shape[3], *geometry)
     if ctx.needs_input_grad[1]:
         of_weight = weight_gradient(values, gradient, weight.shape[1], weight.shape[2], *geometry)
-    return of_values, of_weight, None, None, None
+    if ctx.needs_input_grad[2]:
+        of_bias = gradient.sum(dim=(1, 2, 3))
+    return of_values, of_weight, of_bias, None, None, None
 
 
 stacked_convolution.register_autograd(_backward, setup_context=_remember)
@@ -165,12 +186,8 @@ stacked_convolution.register_autograd(_backward, setup_context=_remember)
 
 @stacked_convolution.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-    """Let the mapped dimension join the models': K copies of a stack of 1 are a stack of K."""
-    values, weight, *geometry = arguments
-
-    def joined(tensor: Tensor, dim: int | None) -> Tensor:
-        moved = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        return moved.flatten(0, 1)
-
-    outputs = stacked_convolution(joined(values, in_dims[0]), joined(weight, in_dims[1]), *geometry)
-    return outputs.unflatten(0, (info.batch_size, -1)), 0
+    tensors = [
+        None if tensor is None else joined(tensor, dim, info.batch_size)
+        for tensor, dim in zip(arguments[:3], in_dims[:3], strict=True)
+    ]
+    return stacked_convolution(*tensors, *arguments[3:]).unflatten(0, (info.batch_size, -1)), 0

@@ -25,14 +25,18 @@ def _source(row, step, S: tl.constexpr, PAD: tl.constexpr, TRANSPOSED: tl.conste
 
 @triton.jit
 def convolve(
-    values, weights, outputs,
+    values, weights, bias, outputs,
     B, H_IN, W_IN, H_OUT, W_OUT,
     model_stride, weight_model_stride, weight_window_stride, weight_inner_stride, weight_outer_stride,
     C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
-    S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr, TRANSPOSED: tl.constexpr,
+    S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr, TRANSPOSED: tl.constexpr, HAS_BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o]; TRANSPOSED: the same, backwards, for the inputs' gradient."""
+    """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o] + bias[o]; TRANSPOSED: backwards, for the inputs' gradient.
+
+    Where the channels are whole blocks (C % BR == 0), a block lies within one window position, and the
+    position's arithmetic is done for its rows once instead of for every element.
+    """
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -41,27 +45,43 @@ def convolve(
     x = rows % W_OUT
     row_exists = rows < B * H_OUT * W_OUT
     base = values + model * model_stride
-    weight_base = weights + model * weight_model_stride
+    weight_base = weights + model * weight_model_stride + columns[None, :] * weight_outer_stride
+    column_exists = (columns < O)[None, :]
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    for start in range(0, R, BR):
-        inner = start + tl.arange(0, BR)
-        window, channel = inner // C, inner % C
-        h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, TRANSPOSED)
-        w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, TRANSPOSED)
-        exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
-        place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
-        patches = tl.load(base + place, mask=exists, other=0.0)
-        kernel = tl.load(
-            weight_base
-            + window[:, None] * weight_window_stride
-            + channel[:, None] * weight_inner_stride
-            + columns[None, :] * weight_outer_stride,
-            mask=(inner < R)[:, None] & (columns < O)[None, :],
-            other=0.0,
-        )
-        total = tl.dot(patches, kernel, total, input_precision=PRECISION)
+    if C % BR == 0:
+        for start in range(0, R, BR):
+            window = start // C
+            channel = start % C + tl.arange(0, BR)
+            h, h_exists = _source(y, window // KW, S, PAD_H, TRANSPOSED)
+            w, w_exists = _source(x, window % KW, S, PAD_W, TRANSPOSED)
+            exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            place = ((image * H_IN + h) * W_IN + w) * C
+            patches = tl.load(base + place[:, None] + channel[None, :], mask=exists[:, None], other=0.0)
+            kernel = tl.load(
+                weight_base + window * weight_window_stride + channel[:, None] * weight_inner_stride,
+                mask=column_exists,
+                other=0.0,
+            )
+            total = tl.dot(patches, kernel, total, input_precision=PRECISION)
+    else:
+        for start in range(0, R, BR):
+            inner = start + tl.arange(0, BR)
+            window, channel = inner // C, inner % C
+            h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, TRANSPOSED)
+            w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, TRANSPOSED)
+            exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
+            patches = tl.load(base + place, mask=exists, other=0.0)
+            kernel = tl.load(
+                weight_base + window[:, None] * weight_window_stride + channel[:, None] * weight_inner_stride,
+                mask=(inner < R)[:, None] & column_exists,
+                other=0.0,
+            )
+            total = tl.dot(patches, kernel, total, input_precision=PRECISION)
+    if HAS_BIAS:
+        total += tl.load(bias + model * O + columns, mask=columns < O, other=0.0)[None, :].to(tl.float32)
     place = (model * B * H_OUT * W_OUT + rows[:, None]) * O + columns[None, :]
-    tl.store(outputs + place, total.to(outputs.dtype.element_ty), mask=row_exists[:, None] & (columns < O)[None, :])
+    tl.store(outputs + place, total.to(outputs.dtype.element_ty), mask=row_exists[:, None] & column_exists)
 
 
 @triton.jit
@@ -76,10 +96,9 @@ def weight_gradient(
     model = tl.program_id(2).to(tl.int64)
     split = tl.program_id(1)
     num_inner: tl.constexpr = (R + BR - 1) // BR
-    inner = (tl.program_id(0) % num_inner) * BR + tl.arange(0, BR)
+    first_inner = (tl.program_id(0) % num_inner) * BR
+    inner = first_inner + tl.arange(0, BR)
     columns = (tl.program_id(0) // num_inner) * BN + tl.arange(0, BN)
-    window, channel = inner // C, inner % C
-    row_step, column_step = (window // KW)[None, :], (window % KW)[None, :]
     base = values + model * model_stride
     gradient_base = gradients + model * B * H_OUT * W_OUT * O
     total = tl.zeros((BR, BN), dtype=tl.float32)
@@ -88,11 +107,21 @@ def weight_gradient(
         rows = start + tl.arange(0, BM)
         row_exists = rows < B * H_OUT * W_OUT
         image = rows // (H_OUT * W_OUT)
-        h, h_exists = _source(((rows // W_OUT) % H_OUT)[:, None], row_step, S, PAD_H, False)
-        w, w_exists = _source((rows % W_OUT)[:, None], column_step, S, PAD_W, False)
-        exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
-        place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
-        patches = tl.load(base + place, mask=exists, other=0.0)
+        y, x = (rows // W_OUT) % H_OUT, rows % W_OUT
+        if C % BR == 0:
+            window = first_inner // C
+            h, h_exists = _source(y, window // KW, S, PAD_H, False)
+            w, w_exists = _source(x, window % KW, S, PAD_W, False)
+            exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            place = ((image * H_IN + h) * W_IN + w) * C
+            patches = tl.load(base + place[:, None] + (inner % C)[None, :], mask=exists[:, None], other=0.0)
+        else:
+            window, channel = inner // C, inner % C
+            h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, False)
+            w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, False)
+            exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
+            patches = tl.load(base + place, mask=exists, other=0.0)
         gradient = tl.load(
             gradient_base + rows[:, None] * O + columns[None, :],
             mask=row_exists[:, None] & (columns < O)[None, :],

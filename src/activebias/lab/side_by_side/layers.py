@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models import NormThenLeakyReLU
+from activebias.lab.models import NormThenLeakyReLU, ReluThenPool
 from activebias.lab.side_by_side.convolution import stacked_convolution
-from activebias.lab.side_by_side.norm import stacked_norm
+from activebias.lab.side_by_side.norm import affine, stacked_norm
+from activebias.lab.side_by_side.pool import stacked_pool
 
 
 def with_stackable_layers(model: nn.Module) -> nn.Module:
@@ -23,6 +24,8 @@ def with_stackable_layers(model: nn.Module) -> nn.Module:
             setattr(model, name, PatchConvolution(child))
         elif isinstance(child, NormThenLeakyReLU):
             setattr(model, name, StackableNorm(child))
+        elif isinstance(child, ReluThenPool):
+            setattr(model, name, StackablePool())
         else:
             with_stackable_layers(child)
     return model
@@ -46,37 +49,31 @@ class PatchConvolution(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Return (B, outputs, …) for values (B, inputs, …)."""
-        if values.is_cuda:
-            outputs = self._convolve(values)
+        if values.is_cuda and values.dim() == 4:
+            outputs = stacked_convolution(
+                values.movedim(1, -1).unsqueeze(0),
+                self.weight.permute(2, 3, 1, 0).unsqueeze(0),
+                None if self.bias is None else self.bias.unsqueeze(0),
+                self.stride[0],
+                *self.padding,
+            ).squeeze(0)
         else:
             outputs = self._patches(values) @ self.weight.movedim((0, 1), (-1, -2)).flatten(0, -2)
-        if self.bias is not None:
-            outputs = outputs + self.bias
+            outputs = outputs if self.bias is None else outputs + self.bias
         return outputs.movedim(-1, 1)
-
-    def _convolve(self, values: Tensor) -> Tensor:
-        """Return (B, …, outputs) by the GPU's operator for two spatial dimensions; one is the other's case."""
-        weight, is_1d = self.weight, values.dim() == 3
-        if is_1d:
-            values, weight = values.unsqueeze(2), weight.unsqueeze(2)
-        padding = (0, *self.padding) if is_1d else self.padding
-        outputs: Tensor = stacked_convolution(
-            values.movedim(1, -1).unsqueeze(0),
-            weight.permute(2, 3, 1, 0).unsqueeze(0),
-            self.stride[0],
-            *padding,
-        ).squeeze(0)
-        return outputs.squeeze(1) if is_1d else outputs
 
     def _patches(self, values: Tensor) -> Tensor:
         """Return (B, *positions, window · channels)."""
-        num_spatial = len(self.width)
         margins = [margin for padding in reversed(self.padding) for margin in (padding, padding)]
-        patches = F.pad(values, margins)
-        for dim, (width, stride) in enumerate(zip(self.width, self.stride, strict=True), start=2):
-            patches = patches.unfold(dim, width, stride)
-        # (B, C, *positions, *window) → (B, *positions, *window, C), whose last dimensions are one patch.
-        return patches.movedim(1, -1).flatten(1 + num_spatial)
+        patches = [F.pad(values, margins).movedim(1, -1)]
+        for dim, (width, stride) in enumerate(zip(self.width, self.stride, strict=True), start=1):
+            positions = (patches[0].shape[dim] - width) // stride + 1
+            patches = [
+                patch.narrow(dim, step, (positions - 1) * stride + 1)[(slice(None),) * dim + (slice(None, None, stride),)]
+                for patch in patches
+                for step in range(width)
+            ]
+        return torch.cat(patches, dim=-1)
 
 
 @final
@@ -100,6 +97,9 @@ class StackableNorm(nn.Module):
         if not self.training:
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             shift = self.bias - self.running_mean * scale
+            if values.is_cuda:
+                outputs = affine(values.movedim(1, -1).unsqueeze(0), scale[None], shift[None], self.slope)
+                return outputs.squeeze(0).movedim(-1, 1)
             return self._activated(values, scale, shift)
         if values.is_cuda:
             channels_last = values.movedim(1, -1).unsqueeze(0)
@@ -123,3 +123,15 @@ class StackableNorm(nn.Module):
         self.running_mean.mul_(kept).add_(mean * self.momentum)
         self.running_var.mul_(kept).add_(variance * (self.momentum * number / (number - 1)))
         self.num_batches_tracked.add_(1)
+
+
+@final
+class StackablePool(nn.Module):
+    """ReLU, then max-pooling of 2×2."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return (B, C, H / 2, W / 2)."""
+        if not values.is_cuda or values.shape[-1] % 2 or values.shape[-2] % 2:
+            return F.max_pool2d(F.relu(values), 2)
+        pooled: Tensor = stacked_pool(values.movedim(1, -1).unsqueeze(0))
+        return pooled.squeeze(0).movedim(-1, 1)

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_BLOCK, _ROWS, _ENOUGH_PROGRAMS = 2048, 64, 1024
+from activebias.lab.side_by_side.convolution import joined
+
+_BLOCK, _ENOUGH_PROGRAMS = 2048, 1024
 
 
 @torch.library.custom_op("activebias::stacked_norm", mutates_args=())
@@ -50,10 +52,12 @@ def norm_gradient(
     return of_values, of_weight, of_bias
 
 
+@torch.library.custom_op("activebias::stacked_affine", mutates_args=())
 def affine(values: Tensor, scale: Tensor, shift: Tensor, slope: float) -> Tensor:
-    """Return leaky(values · scale + shift) for values (K, …, C) and (K, C)."""
+    """Return leaky(values · scale + shift) for values (K, …, C) and (K, C); has no gradient."""
     from activebias.lab.side_by_side import norm_kernels as kernels
 
+    values = values.contiguous()
     outputs = torch.empty_like(values)
     size = values[0].numel()
     kernels.normalise[(-(-size // _BLOCK), len(values))](
@@ -68,13 +72,14 @@ def _sums(kernel: str, values: Tensor, *others: Tensor, slope: float | None = No
 
     num_models, channels = len(values), values.shape[-1]
     rows = values[0].numel() // channels
-    splits = max(1, min(-(-_ENOUGH_PROGRAMS // num_models), rows // (4 * _ROWS)))
+    block = max(16, 1 << (channels - 1).bit_length())
+    at_once = _BLOCK // block
+    splits = max(1, min(-(-_ENOUGH_PROGRAMS // num_models), rows // (4 * at_once)))
     per_split = -(-rows // splits)
     sums = torch.empty(2, splits, num_models, channels, dtype=torch.float32, device=values.device)
     numbers = [rows, per_split, num_models] + ([] if slope is None else [slope])
-    block = max(16, 1 << (channels - 1).bit_length())
     getattr(kernels, kernel)[(splits, num_models)](
-        values, *others, sums, *numbers, C=channels, BC=block, BM=_ROWS
+        values, *others, sums, *numbers, C=channels, BC=block, BM=at_once
     )
     return sums.sum(1)
 
@@ -102,9 +107,12 @@ stacked_norm.register_autograd(_backward, setup_context=_remember)
 @stacked_norm.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Let the mapped dimension join the models'."""
-    tensors = [
-        (tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)).flatten(0, 1)
-        for tensor, dim in zip(arguments[:3], in_dims[:3], strict=True)
-    ]
+    tensors = [joined(*pair, info.batch_size) for pair in zip(arguments[:3], in_dims[:3], strict=True)]
     outputs = stacked_norm(*tensors, *arguments[3:])
     return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0, 0, 0)
+
+
+@affine.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+    tensors = [joined(*pair, info.batch_size) for pair in zip(arguments[:3], in_dims[:3], strict=True)]
+    return affine(*tensors, arguments[3]).unflatten(0, (info.batch_size, -1)), 0

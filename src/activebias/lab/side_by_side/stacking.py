@@ -40,7 +40,6 @@ class Stack:
         layers = with_stackable_layers(copy.deepcopy(template)) if self.device.type == "cuda" else template
         self._training = _Logits(layers).train()
         self._evaluation = _Logits(copy.deepcopy(layers)).eval()
-        self._regulariser = _Regulariser(template)
 
     @staticmethod
     def of(models: Sequence[nn.Module], device: torch.device) -> "Stack":
@@ -76,9 +75,16 @@ class Stack:
         """Return the evaluation-mode logits (K, B, …, C) of inputs (B, …) that all models share."""
         return self._run(self._evaluation, inputs, half_precision, None)
 
-    def regularisers(self) -> Tensor:
-        """Return the regulariser of every model, (K,)."""
-        return _vmapped(self._regulariser, 0, 0)(self._prefixed(self.parameters), self._prefixed(self.buffers))
+    def groups_by_decay(self) -> list[dict[str, Any]]:
+        """Return the parameters as an optimiser takes them, grouped by the strength of their regulariser."""
+        decay = self._template.weight_decay()
+        return [
+            {
+                "params": [value for name, value in self.parameters.items() if decay.get(name, 0.0) == strength],
+                "weight_decay": strength,
+            }
+            for strength in dict.fromkeys(decay.get(name, 0.0) for name in self.parameters)
+        ]
 
     def _run(self, module: nn.Module, inputs: Sequence[Tensor], half: bool, in_dim: int | None) -> Tensor:
         parameters = self.parameters
@@ -132,13 +138,3 @@ class _Logits(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         return self.model(*inputs)
-
-
-@final
-class _Regulariser(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self) -> Any:
-        return self.model.regulariser()

@@ -54,7 +54,7 @@ class SideBySide:
         self.device, recipe = trials.device, trials.recipe
         on_gpu = self.device.type == "cuda"
         self.half_precision = on_gpu and recipe.half_precision
-        self.optimiser = recipe.optimiser.build(stack.parameters.values(), capturable=on_gpu)
+        self.optimiser = recipe.optimiser.build(stack.groups_by_decay(), capturable=on_gpu)
         self.test_error: list[Tensor] = []
         self.train_error: list[Tensor] = []
         self.seconds = 0.0
@@ -172,7 +172,7 @@ class SideBySide:
         else:
             means = (weighted * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
         self.optimiser.zero_grad()
-        torch.autograd.backward((means + self.stack.regularisers()).sum())
+        torch.autograd.backward(means.sum())
         self.optimiser.step()
         self.memory.record(instances, prob, mask)
         self._iteration.add_(1)
