@@ -34,8 +34,8 @@ def convolve(
 ):  # fmt: skip
     """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o] + bias[o]; TRANSPOSED: backwards, for the inputs' gradient.
 
-    Where the channels are whole blocks (C % BR == 0), a block lies within one window position, and the
-    position's arithmetic is done for its rows once instead of for every element.
+    Where the channels are one block (C == BR), a block is one window position, and the position's arithmetic
+    is done for its rows once instead of for every element.
     """
     model = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -48,10 +48,9 @@ def convolve(
     weight_base = weights + model * weight_model_stride + columns[None, :] * weight_outer_stride
     column_exists = (columns < O)[None, :]
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    if C % BR == 0:
-        for start in range(0, R, BR):
-            window = start // C
-            channel = start % C + tl.arange(0, BR)
+    if C == BR:
+        channel = tl.arange(0, C)
+        for window in range(0, R // C):
             h, h_exists = _source(y, window // KW, S, PAD_H, TRANSPOSED)
             w, w_exists = _source(x, window % KW, S, PAD_W, TRANSPOSED)
             exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
@@ -108,13 +107,13 @@ def weight_gradient(
         row_exists = rows < B * H_OUT * W_OUT
         image = rows // (H_OUT * W_OUT)
         y, x = (rows // W_OUT) % H_OUT, rows % W_OUT
-        if C % BR == 0:
+        if C == BR:
             window = first_inner // C
             h, h_exists = _source(y, window // KW, S, PAD_H, False)
             w, w_exists = _source(x, window % KW, S, PAD_W, False)
             exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
             place = ((image * H_IN + h) * W_IN + w) * C
-            patches = tl.load(base + place[:, None] + (inner % C)[None, :], mask=exists[:, None], other=0.0)
+            patches = tl.load(base + place[:, None] + tl.arange(0, BR)[None, :], mask=exists[:, None], other=0.0)
         else:
             window, channel = inner // C, inner % C
             h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, False)
