@@ -1,0 +1,276 @@
+"""Trained side by side, every model is what it would have been alone: weights, histories, scores, errors."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+
+import activebias as ab
+from activebias.lab import Optimiser, Place, Recipe, get_recipe, run_trials
+from activebias.lab.data import SHAPE_NAMES, Dataset, Examples, load
+from activebias.lab.models import LabModel
+from activebias.lab.place import Listener
+from activebias.lab.prepared import prepare
+from activebias.lab.randomness import derived_generator
+from activebias.lab.side_by_side import Lane, SideBySide, Trials, groups, plan
+from activebias.lab.trainer import Run
+
+CPU = torch.device("cpu")
+SEEDS = (3, 8)
+RECIPES = ("mnist-cnn", "cifar100-rn27", "qt-cnn", "conll2003-cnn", "mnist-fc-distill")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def made_up(kind, count=40, test_count=20):
+    """Return a small data set whose labels can be learned from its inputs."""
+    generator = torch.Generator().manual_seed(1)
+
+    def examples(number):
+        if kind == "tagging":
+            lengths = torch.randint(2, 9, (number,), generator=generator)
+            real = torch.arange(8) < lengths[:, None]
+            words = torch.randint(2, 30, (number, 8), generator=generator) * real
+            shapes = torch.randint(1, len(SHAPE_NAMES), (number, 8), generator=generator) * real
+            return Examples((words, shapes), torch.where(real, words % 5, -100), lengths)
+        if kind == "text":
+            words = torch.randint(1, 30, (number, 9), generator=generator)
+            return Examples((words,), words[:, 0] % 6)
+        size, channels = (28, 1) if kind == "digits" else (32, 3)
+        targets = torch.randint(10, (number,), generator=generator)
+        images = torch.randint(150, (number, channels, size, size), generator=generator)
+        return Examples(((images + 10 * targets[:, None, None, None]).to(torch.uint8),), targets)
+
+    names = {"tagging": ("O", "B-A", "I-A", "L-A", "U-A"), "text": tuple("abcdef")}.get(kind, tuple("0123456789"))
+    vectors = torch.randn(30, 50, generator=generator) if kind in ("tagging", "text") else None
+    return Dataset(kind, examples(count), examples(test_count), len(names), names, vectors)
+
+
+def small(name):
+    """Return a recipe of the paper, small enough for a test, with its data and a teacher's probabilities."""
+    kinds = {"mnist-cnn": "digits", "cifar100-rn27": "images", "qt-cnn": "text", "conll2003-cnn": "tagging"}
+    dataset = made_up(kinds.get(name, "digits"))
+    recipe = replace(get_recipe(name), epochs=3, burn_in=1, batch_size=13)
+    if name in ("mnist-cnn", "cifar100-rn27"):
+        # At the paper's rates rounding errors grow a hundredfold an epoch on data this small.
+        recipe = replace(recipe, optimiser=Optimiser("sgd", 0.001, momentum=0.9, factor=0.1, milestones=(2,)))
+    teacher = None
+    if recipe.teacher is not None:
+        teacher = torch.rand(40, 10, generator=torch.Generator().manual_seed(2)).softmax(-1)
+    return recipe, dataset, teacher
+
+
+def together(recipe, prepared, methods):
+    """Train the burn-ins, branch, and train the methods, side by side."""
+    plain = ab.METHODS["scan" if methods[0].order == "scan" else "uni"]
+    run = SideBySide.begin(
+        Trials(recipe, prepared, SEEDS, CPU), [Lane(seed, plain) for seed in SEEDS], emphasises=False
+    )
+    for _ in range(recipe.burn_in):
+        run.train_epoch()
+    run = run.branch([Lane(seed, method) for method in methods for seed in SEEDS], emphasises=True)
+    while run.epoch < recipe.epochs:
+        run.train_epoch()
+    return run
+
+
+def assert_same(run, position, alone, *, tolerance):
+    close = {"rtol": tolerance, "atol": tolerance}
+    for name, value in alone.model.state_dict().items():
+        stacked = {**run.stack.parameters, **run.stack.buffers}
+        if name in stacked:
+            torch.testing.assert_close(stacked[name][position].detach(), value, **close, msg=name)
+    (bias,) = alone.biases.values()
+    rows = torch.arange(position * bias.num_instances, (position + 1) * bias.num_instances)
+    for ours, theirs in zip(run.memory.history.values(rows), bias.history.values(), strict=True):
+        width = theirs.shape[1]
+        torch.testing.assert_close(ours[:, :width], theirs, **close)
+        assert not ours[:, width:].any()
+    torch.testing.assert_close(run.memory.scores[position], bias.scores, **close)
+    for ours, theirs in ((run.test_error, alone.test_error), (run.train_error, alone.train_error)):
+        assert [errors[position].item() for errors in ours] == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("scans", [True, False])
+@pytest.mark.parametrize("name", RECIPES)
+def test_side_by_side_is_one_by_one(name, scans):
+    recipe, dataset, teacher = small(name)
+    methods = [method for method in ab.METHODS.values() if (method.order == "scan") is scans]
+    if name == "conll2003-cnn" and not scans:
+        pytest.skip("the words of a sentence train together: nothing to draw")
+    if name == "cifar100-rn27":
+        methods = methods[-2:]  # all of them would take a quarter of a minute
+    prepared = [prepare(recipe, dataset, seed=seed, device=CPU, teacher=teacher) for seed in SEEDS]
+    run = together(recipe, prepared, methods)
+    for position, (seed, method) in enumerate(run.lanes):
+        alone = Run(recipe, prepared[SEEDS.index(seed)], [method], seed=seed)
+        for _ in range(recipe.epochs):
+            alone.train_epoch()
+        assert_same(run, position, alone, tolerance=2e-3 if name == "cifar100-rn27" else 2e-4)
+
+
+def test_lanes_differ():
+    """The test above could not fail if all models were the same."""
+    recipe, dataset, _ = small("mnist-cnn")
+    prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
+    run = together(recipe, prepared, [ab.METHODS["scan"], ab.METHODS["wd"], ab.METHODS["wtc"]])
+    weights = run.stack.parameters["output.weight"].detach()
+    distance = torch.pdist(weights.flatten(1))
+    assert distance.min() > 1e-3
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_decay_is_the_gradient_of_the_regulariser(name):
+    recipe, dataset, _ = small(name)
+    model = recipe.model(dataset, derived_generator(0, "weights"))
+    assert isinstance(model, LabModel)
+    decay = model.weight_decay()
+    regulariser = model.regulariser()
+    gradients = dict.fromkeys(dict(model.named_parameters()))
+    if regulariser.requires_grad:
+        found = torch.autograd.grad(regulariser, list(model.parameters()), allow_unused=True)
+        gradients = dict(zip(gradients, found, strict=True))
+    assert set(decay) == {name for name, gradient in gradients.items() if gradient is not None}
+    for name, strength in decay.items():
+        torch.testing.assert_close(gradients[name], strength * model.get_parameter(name))
+
+
+def digits(**changes):
+    return replace(get_recipe("digits"), epochs=5, burn_in=2, **changes).limited(300)
+
+
+def results_of(recipe, folder, methods=("scan", "wpv", "sd", "uni"), seeds=(0, 1, 2), **place):
+    results = run_trials(recipe, methods=methods, seeds=seeds, place=Place(folder, **place))
+    return {(r.method, r.seed): (r.test_error, r.train_error, r.details["side_by_side"]) for r in results}
+
+
+def test_trials_are_trained_side_by_side_in_groups(tmp_path):
+    recipe = digits()
+    at_once, few = results_of(recipe, tmp_path / "all"), results_of(recipe, tmp_path / "few", side_by_side=4)
+    assert {details for *_, details in at_once.values()} == {6}
+    assert {details for *_, details in few.values()} == {2, 4}
+    singles = run_trials(
+        recipe, methods=["scan", "wpv", "sd", "uni"], seeds=[0, 1, 2], place=Place(tmp_path / "one", side_by_side=1)
+    )
+    for result in singles:
+        assert "side_by_side" not in result.details
+        for group in (at_once, few):
+            test, train, _ = group[result.method, result.seed]
+            assert test == pytest.approx(result.test_error)
+            assert train == pytest.approx(result.train_error)
+
+
+def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):
+    recipe = digits()
+    kept = run_trials(recipe, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path), keep_models=True)
+    own = replace(recipe, name="own", model=lambda data, generator: torch.nn.Sequential(torch.nn.Flatten(), ToFloat(), torch.nn.Linear(64, 10)))
+    others = run_trials(own, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path))
+    assert all("side_by_side" not in result.details for result in (*kept, *others))
+
+
+class ToFloat(torch.nn.Module):
+    def forward(self, values):
+        return values.float() / 16
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop_after", [3, 9, 16])
+def test_a_stopped_group_goes_on_where_it_was(tmp_path, stop_after):
+    recipe = digits()
+    whole = results_of(recipe, tmp_path / "whole")
+    count = 0
+
+    def stop(done):
+        nonlocal count
+        count += 1
+        if count == stop_after:
+            raise Stopped
+
+    place = Place(tmp_path / "stopped", interval=0.0)
+    arguments = {"methods": ["scan", "wpv", "sd", "uni"], "seeds": [0, 1, 2], "place": place}
+    with pytest.raises(Stopped):
+        run_trials(recipe, **arguments, listener=Listener(on_epoch=stop))
+    assert list((tmp_path / "stopped" / "checkpoints").rglob("side-by-side-*.pt"))
+    epochs = []
+    run_trials(recipe, **arguments, listener=Listener(on_epoch=lambda done: epochs.append(done.epoch)))
+    assert min(epochs[:6]) > 0
+    assert len(epochs) < 2 * (3 * 2) + 4 * 3 * 3  # fewer than all epochs of all lanes
+    again = results_of(recipe, tmp_path / "stopped", interval=0.0)
+    assert {key: value[:2] for key, value in again.items()} == {key: value[:2] for key, value in whole.items()}
+    assert not (tmp_path / "stopped" / "checkpoints").exists() or not list(
+        (tmp_path / "stopped" / "checkpoints").rglob("*.pt")
+    )
+
+
+def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
+    recipe = digits()
+    whole = results_of(recipe, tmp_path / "whole", methods=("scan", "wpv"))
+    train_epoch = SideBySide.train_epoch
+
+    def limited(self):
+        if len(self.lanes) > 2:
+            raise torch.OutOfMemoryError("as if the memory were too small")
+        train_epoch(self)
+
+    monkeypatch.setattr(SideBySide, "train_epoch", limited)
+    with caplog.at_level(logging.WARNING):
+        halved = results_of(recipe, tmp_path / "halved", methods=("scan", "wpv"))
+    assert "out of memory with 6 models: 3 at once" in caplog.text
+    assert {details for *_, details in halved.values()} == {2}
+    for key, (test, train, _) in whole.items():
+        assert halved[key][0] == pytest.approx(test)
+        assert halved[key][1] == pytest.approx(train)
+
+
+def test_one_model_that_does_not_fit_is_an_error(tmp_path, monkeypatch):
+    def never(self):
+        raise torch.OutOfMemoryError("too small for one")
+
+    monkeypatch.setattr(SideBySide, "train_epoch", never)
+    with pytest.raises(torch.OutOfMemoryError, match="too small for one"):
+        results_of(digits(), tmp_path, methods=("scan", "wpv"), seeds=(0,))
+
+
+def test_the_number_follows_the_free_memory(monkeypatch):
+    recipe, dataset = digits(), load("digits")
+    data = prepare(recipe, dataset, seed=0, device=CPU)
+    monkeypatch.setattr(plan, "free_bytes", lambda device: 10**12)
+    plenty = plan.most_models(recipe, data, CPU, draws=False)
+    monkeypatch.setattr(plan, "free_bytes", lambda device: 10**7)
+    few = plan.most_models(recipe, data, CPU, draws=False)
+    fewer = plan.most_models(recipe, data, CPU, draws=True)
+    monkeypatch.setattr(plan, "free_bytes", lambda device: 0)
+    assert plenty > few > fewer >= plan.most_models(recipe, data, CPU, draws=False) == 1
+
+
+def test_large_models_are_trained_one_by_one_on_a_cpu():
+    recipe = replace(get_recipe("mnist-cnn"), batch_size=39)
+    data = prepare(recipe, made_up("digits"), seed=0, device=CPU)
+    assert plan.most_models(recipe, data, CPU, draws=False) == 1
+
+
+def test_groups_keep_trials_whole_and_even():
+    methods = [ab.METHODS[name] for name in ("scan", "wd", "wpv")]
+    lanes = [Lane(seed, method) for seed in range(7) for method in methods]
+    sizes = [len(group) for group in groups.in_groups(lanes, most=13)]
+    assert sizes == [12, 9]
+    assert [len(group) for group in groups.in_groups(lanes, most=2)] == [2, 1] * 7
+    for group in groups.in_groups(lanes, most=13):
+        names = [lane.method.name for lane in group]
+        assert names == sorted(names)
+
+
+def test_the_recipe_type_has_no_precision_in_its_configuration():
+    recipe = digits()
+    assert isinstance(recipe, Recipe)
+    assert replace(recipe, half_precision=True).config() == recipe.config()
