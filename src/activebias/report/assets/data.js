@@ -1,0 +1,107 @@
+"use strict";
+/* From the page's data blocks (gzip in base64) to typed arrays, texts and pictures. */
+Report.data = (() => {
+  const { byId } = Report.dom;
+  const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array };
+  const header = JSON.parse(byId("report-data").textContent);
+
+  function fromBase64(text) {
+    if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+    const characters = atob(text);
+    const bytes = new Uint8Array(characters.length);
+    for (let i = 0; i < bytes.length; i += 1) bytes[i] = characters.charCodeAt(i);
+    return bytes;
+  }
+
+  const encoded = (id) => byId(`blob-${id}`).textContent;
+
+  async function unpacked(id) {
+    const stream = new Blob([fromBase64(encoded(id))]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).arrayBuffer();
+  }
+
+  const numbers = async (column) => new ARRAYS[column.type](await unpacked(column.blob));
+  const json = async (id) => JSON.parse(new TextDecoder().decode(await unpacked(id)));
+
+  async function columnsOf(described) {
+    const names = Object.keys(described);
+    const arrays = await Promise.all(names.map((name) => numbers(described[name])));
+    return Object.fromEntries(names.map((name, i) => [name, arrays[i]]));
+  }
+
+  /** What is shown of the inputs: one list of texts a field, told as the different texts and a code an instance. */
+  async function fieldsOf(described) {
+    return Promise.all(
+      described.map(async ({ name, texts, codes }) => {
+        const [values, positions] = await Promise.all([json(texts), codes ? numbers(codes) : null]);
+        return { name, at: (i) => (positions ? values[positions[i]] : values[i]) ?? null };
+      }),
+    );
+  }
+
+  async function picturesOf(images) {
+    if (!images) return null;
+    const [places, sheets] = await Promise.all([
+      numbers(images.places),
+      Promise.all(
+        images.sheets.map((id) => {
+          const picture = new Image();
+          picture.src = `data:${images.mime};base64,${encoded(id)}`;
+          return picture.decode().then(() => picture);
+        }),
+      ),
+    ]);
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = images.cell;
+    const context = canvas.getContext("2d");
+    const perSheet = images.across * images.across;
+
+    /** The picture of an instance as a data address, or null where it was left out. */
+    return (instance) => {
+      const place = places[instance];
+      if (place < 0) return null;
+      const [width, height] = images.cell;
+      const cell = place % perSheet;
+      const x = (cell % images.across) * width;
+      const y = Math.floor(cell / images.across) * height;
+      context.clearRect(0, 0, width, height);
+      context.drawImage(sheets[Math.floor(place / perSheet)], x, y, width, height, 0, 0, width, height);
+      return canvas.toDataURL();
+    };
+  }
+
+  async function load(run) {
+    const [columns, fields, picture, history] = await Promise.all([
+      columnsOf(run.columns),
+      fieldsOf(run.fields),
+      picturesOf(run.images),
+      numbers(run.history),
+    ]);
+    const visits = run.history.visits;
+    return {
+      ...run,
+      columns,
+      fields,
+      picture: picture ?? (() => null),
+      className: (code) => run.class_names[code] ?? `class ${code}`,
+      caption: (i) => fields[0]?.at(i) ?? "",
+      /** [number of the visit, probability] of every visit that is kept. */
+      visits: (i) => {
+        const found = [];
+        for (let t = 0; t < visits.length; t += 1) {
+          const value = history[i * visits.length + t];
+          if (value < 255) found.push([visits[t], value / 254]);
+        }
+        return found;
+      },
+    };
+  }
+
+  const cache = new Map();
+  function run(number) {
+    if (!cache.has(number)) cache.set(number, load(header.runs[number]));
+    return cache.get(number);
+  }
+
+  return { header, run };
+})();
