@@ -114,7 +114,9 @@ def make_run(path, *, num, class_names, inputs, kind="images", epochs=4, unseen=
         "class_names": tuple(class_names),
         "num_instances": num,
         "source": "made up",
-        "curves": {name: [50.0 / (k + 1) for k in range(epochs)] for name in ("train_error", "validation_error")},
+        "curves": {
+            name: [50.0 / (k + 1) for k in range(epochs)] for name in ("train_error", "validation_error")
+        },
     }
     instances = Instances(
         label=label,

@@ -17,7 +17,9 @@ from activebias.report.page import write_report
 from activebias.report.view import view_run
 
 pytest.importorskip("plotly", reason="the report's page is not tested: plotly is not installed")
-selenium = pytest.importorskip("selenium", reason="the report's page is not tested: selenium is not installed")
+selenium = pytest.importorskip(
+    "selenium", reason="the report's page is not tested: selenium is not installed"
+)
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -99,7 +101,9 @@ class Page:
         actions.perform()
 
     def rows(self):
-        return [int(row.get_attribute("data-instance")) for row in self.all("#instances tbody tr[data-instance]")]
+        return [
+            int(row.get_attribute("data-instance")) for row in self.all("#instances tbody tr[data-instance]")
+        ]
 
     def errors(self):
         return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
@@ -141,7 +145,12 @@ def page(tmp_path_factory):
     options = webdriver.ChromeOptions()
     options.binary_location = programs["chromium"]
     # WebGL in software, and no sandbox: in a container there is neither a GPU nor the right to make one.
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--enable-unsafe-swiftshader"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--enable-unsafe-swiftshader",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     downloads = tmp_path_factory.mktemp("downloads")
@@ -237,7 +246,9 @@ def test_sorting_by_a_column_head(opened):
     members = np.flatnonzero(view.suspected)
     weight = view.instances.weight
     page.click("button[data-key=weight]")
-    heads = {head.text.split()[0]: head.get_attribute("aria-sort") for head in page.all("#instances thead th")}
+    heads = {
+        head.text.split()[0]: head.get_attribute("aria-sort") for head in page.all("#instances thead th")
+    }
     assert heads["Weight"] == "descending"
     assert heads["Score"] == "none"
     assert [weight[i] for i in page.rows()] == sorted(weight[members], reverse=True)[:25]
@@ -281,9 +292,7 @@ def test_pointing_at_and_clicking_on_the_map(opened):
     detail = page.find("#detail").text
     label, believed = view.instances.label[instance], view.instances.believed[instance]
     assert f"The label says {label}; the model believes {believed}" in detail
-    drawn = page.js(
-        """const y = document.querySelector('#detail .chart').data[0].y; return Array.from(y);"""
-    )
+    drawn = page.js("""const y = document.querySelector('#detail .chart').data[0].y; return Array.from(y);""")
     np.testing.assert_allclose(drawn, view.values[instance][view.visited[instance]], atol=0.5 / 254 + 1e-6)
     assert page.js("return document.querySelector('#map-plot').data[5].customdata") == [instance]
     page.press(Keys.ESCAPE)
@@ -493,7 +502,9 @@ def test_hostile_data_is_text_and_runs_nothing(page, hostile):
     lines = list(csv.reader(page.export().splitlines(keepends=True)))
     assert len(lines) == 61
     assert {line[1] for line in lines[1:]} == set(HOSTILE)
-    legend = page.js("return Array.from(document.querySelectorAll('#curves-plot .legendtext'), (e) => e.textContent)")
+    legend = page.js(
+        "return Array.from(document.querySelectorAll('#curves-plot .legendtext'), (e) => e.textContent)"
+    )
     assert any("<b>bold</b>" in text for text in legend)
     assert page.all("main a[href^=javascript], .js-plotly-plot a, main b") == []
     injected = "main script, main img[src='x'], .js-plotly-plot script"
@@ -509,7 +520,9 @@ def test_sixty_thousand_points(page, tmp_path):
     folder = runs.make_run(tmp_path / "large", num=num, class_names=list("abcdefghij"), inputs=images)
     path = write_report([folder], tmp_path / "large.html", image_budget=200_000)
     page.open(path)
-    assert page.js("return document.getElementById('map-plot').data.reduce((n, t) => n + t.x.length, 0)") == num
+    assert (
+        page.js("return document.getElementById('map-plot').data.reduce((n, t) => n + t.x.length, 0)") == num
+    )
     assert "most suspicious of 60,000 instances" in page.find("#budget").text
     page.choose("#show", "All instances")
     page.click("button[data-key=variability]")

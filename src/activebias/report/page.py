@@ -45,7 +45,9 @@ def write_report(
         raise ValueError(f"Expected `image_budget` to be 0 or more bytes, but got {image_budget}.")
     out = Path(out)
     if out.is_dir():
-        raise ValueError(f"{out} is a folder: `out` names the HTML file to write, such as {out / 'report.html'}.")
+        raise ValueError(
+            f"{out} is a folder: `out` names the HTML file to write, such as {out / 'report.html'}."
+        )
     text = render([view_run(run) for run in runs], image_budget=image_budget)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(
@@ -198,7 +200,11 @@ def _finite(value: float) -> float | None:
 
 
 def _field_data(field: Field, blobs: Blobs) -> dict[str, Any]:
-    return {"name": field.name, "texts": blobs.add_texts(field.texts), "codes": blobs.add_numbers(field.codes)}
+    return {
+        "name": field.name,
+        "texts": blobs.add_texts(field.texts),
+        "codes": blobs.add_numbers(field.codes),
+    }
 
 
 def _image_data(pictures: Thumbnails, blobs: Blobs) -> dict[str, Any]:
@@ -218,7 +224,9 @@ def fit_texts(view: RunView, budget: int) -> tuple[list[Field], int]:
     a place after the last one, where the page finds nothing.
     """
     fields = [
-        field._replace(texts=[t if len(t) <= LONGEST_TEXT else t[: LONGEST_TEXT - 1] + "…" for t in field.texts])
+        field._replace(
+            texts=[t if len(t) <= LONGEST_TEXT else t[: LONGEST_TEXT - 1] + "…" for t in field.texts]
+        )
         for field in view.fields
     ]
     total = len(view.instances)

@@ -69,7 +69,9 @@ def sentences(view: RunView) -> list[str]:
     if unseen := int((view.audit.visits == 0).sum()):
         found.append(f"{unseen:,} of them were never visited, so that nothing can be said about them.")
     if not suspects:
-        found.append("Averaged over the epochs it believed in the class of every label, so none is suspected.")
+        found.append(
+            "Averaged over the epochs it believed in the class of every label, so none is suspected."
+        )
         return [*found, *view.info.notes]
     found.append(
         f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, believed in "
@@ -115,9 +117,7 @@ def advice(view: RunView) -> list[str]:
         steps.append(
             "Export the table as CSV to work through it elsewhere; its column index is the row of your data."
         )
-        steps.append(
-            "Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`."
-        )
+        steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
     else:
         steps.append("Look at the right side of the map: the undecided instances are where more data helps.")
     if view.info.skipped:
