@@ -4,10 +4,10 @@
     python benchmarks/audit.py --data cifar10n --annotation worst --device cuda --train   # needs no cleanlab
     python benchmarks/audit.py --data cifar10n --annotation worst --score                 # needs no GPU
 
-The data have labels that are known to be wrong. A trial is one seed: its noise, its initial weights, its order.
-It trains one model on all instances, whose visits give the audit, AUM's margin and cartography's confidence; and
-the same model on four of five folds, five times, whose probabilities of the fifth give cleanlab's scores. What
-was observed is kept in `--folder`, one file a trial.
+The data have labels that are known to be wrong. A trial is one seed: its noise, its initial weights, its
+order. It trains one model on all instances, whose visits give the audit, AUM's margin and cartography's
+confidence; and the same model on four of five folds, five times, whose probabilities of the fifth give
+cleanlab's scores. What was observed is kept in `--folder`, one file a trial.
 """
 
 import argparse
@@ -34,24 +34,28 @@ NUM_FOLDS = 5
 DATA = ("digits", "mnist", "mnist-cnn", "cifar10n")
 
 
-def find_recipe(data, annotation="worst"):
+def find_recipe(data, annotation="worst", epochs=None):
     """Return model, optimiser and noise: the lab's recipes, and a small residual net for CIFAR-10N."""
-    if data == "digits":
-        return get_recipe("digits")
-    if data == "mnist":
-        return dataclasses.replace(get_recipe("mnist-fc"), noise=Noise("uniform", 0.1))
-    if data == "mnist-cnn":
-        return get_recipe("noisy-mnist-cnn").shortened(20)
+    if data != "cifar10n":
+        recipe = {
+            "digits": get_recipe("digits"),
+            "mnist": dataclasses.replace(get_recipe("mnist-fc"), noise=Noise("uniform", 0.1)),
+            "mnist-cnn": get_recipe("noisy-mnist-cnn").shortened(20),
+        }[data]
+        return recipe if epochs is None else recipe.shortened(epochs)
+    epochs = 30 if epochs is None else epochs
     return Recipe(
         name=f"cifar10n-{annotation}",
         title=f"CIFAR-10N ({annotation}), residual net, 2 units a stage",
         data="cifar10",
         architecture="ResidualNet(2)",
         model=lambda dataset, generator: ResidualNet(2, generator=generator, num_classes=dataset.num_classes),
-        optimiser=Optimiser("sgd", 0.2, momentum=0.9, factor=0.1, milestones=(18, 25)),
+        optimiser=Optimiser(
+            "sgd", 0.2, momentum=0.9, factor=0.1, milestones=(round(0.6 * epochs), round(0.85 * epochs))
+        ),
         batch_size=512,
-        epochs=30,
-        burn_in=10,
+        epochs=epochs,
+        burn_in=epochs // 3,
         methods=("scan", "wtc"),
         trials=3,
         noise=Noise("human", annotation=annotation),
@@ -349,10 +353,8 @@ def main():
     parser.add_argument("--folder", type=Path, default=Path("out/audit"))
     parser.add_argument("--out", type=Path, help="JSON of the scores")
     options = parser.parse_args()
-    recipe = find_recipe(options.data, options.annotation)
-    if options.epochs is not None:
-        recipe = recipe.shortened(options.epochs)
-    name = f"{recipe.name}-{options.method}"
+    recipe = find_recipe(options.data, options.annotation, options.epochs)
+    name = f"{recipe.name}-{recipe.epochs}-{options.method}"
     paths = [options.folder / f"{name}-{seed}.npz" for seed in range(options.trials)]
     if not options.score:
         for seed, path in enumerate(paths):
@@ -367,8 +369,9 @@ def main():
             content = {
                 "config": recipe.config(),
                 "method": options.method,
+                "summary": summarise(trials),
+                "aim": {own: aim(trials, own) for own in OWN},
                 "trials": trials,
-                "aim": aim(trials),
             }
             options.out.write_text(json.dumps(content, indent=2) + "\n")
 

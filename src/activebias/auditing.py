@@ -72,7 +72,7 @@ class Audit:
 
     @property
     def suspected(self) -> Flags:
-        """Which labels to look at: the model believes in another class; or score > 1/2 where that is unknown."""
+        """Which labels to look at: the model believes in another class; score > 1/2 where that is unknown."""
         if self.label is None or self.believed is None:
             return np.greater(self.score, 0.5)
         return np.not_equal(self.label, self.believed) & np.greater(self.visits, 0)
