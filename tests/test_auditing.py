@@ -101,7 +101,7 @@ def test_a_rival_tells_wrong_from_difficult():
     labels = [0, 0, 0]
     found = ab.audit(history, labels, probabilities)
     np.testing.assert_allclose(found.rival, [0.65, 0.35, 0.05], rtol=1e-6)
-    np.testing.assert_allclose(found.score, [0.675, 0.525, 0.075], rtol=1e-6)
+    np.testing.assert_allclose(found.score, [0.65 / 0.95, 0.35 / 0.65, 0.05 / 0.95], rtol=1e-6)
     assert found.believed.tolist() == [1, 1, 0]
     assert found.suspected.tolist() == [True, True, False]
     np.testing.assert_array_equal(found.score, ab.audit(history, rival=found.rival).score)

@@ -40,7 +40,7 @@ class Audit:
 
     Attributes:
         score: how much speaks against the label, in [0, 1]: 1 - plausibility, or where the rival is known
-            (1 - plausibility + rival) / 2.
+            rival / (rival + plausibility), as if there were no other class than these two.
         order: the instances, worst first. Equal scores stand in the order of the data set, and instances
             that were never visited at the end.
         plausibility: geometric mean of p(y|x) over the visits, each taken as at least 0.001.
@@ -120,7 +120,7 @@ def audit(
     summary = Summary(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
     score = 1 - summary.plausibility
     if known_rival is not None:
-        score = (score + known_rival) / 2
+        score = known_rival / (known_rival + summary.plausibility)
     return Audit(
         score=score,
         # NumPy sorts NaN to the end, and a stable sort leaves equal scores in the order of the data set.
