@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from activebias.methods import METHODS as METHODS
     from activebias.methods import Method as Method
     from activebias.statistics import Estimate as Estimate
+    from activebias.validation import MemorisationWarning as MemorisationWarning
 
 _MODULES = {
     "ActiveBias": "active_bias",
@@ -34,6 +35,7 @@ _MODULES = {
     "METHODS": "methods",
     "Method": "methods",
     "Estimate": "statistics",
+    "MemorisationWarning": "validation",
 }
 
 __all__ = ["__version__", "emphasis", "statistics", *_MODULES]
