@@ -27,7 +27,10 @@ TEXT_BUDGET = 16_000_000
 # A longer text is cut: in a table of suspects its beginning is what one reads.
 LONGEST_TEXT = 2000
 
-SCORE = "One minus the confidence: how much the history speaks against the label, from 0 to 1."
+SCORE = (
+    "How much speaks against the label, from 0 to 1: the probability of the strongest other class beside the "
+    "label's own, over the visits in training."
+)
 CORRECTNESS = "The share of the visits at which the label had a probability over one half."
 
 

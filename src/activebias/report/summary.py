@@ -43,7 +43,7 @@ def figures(view: RunView) -> list[dict[str, Any]]:
     """Return the numbers to see at first glance."""
     total = view.info.num_instances
     suspects, sure = int(view.suspected.sum()), int(view.sure.sum())
-    found = [
+    found: list[dict[str, Any]] = [
         {"value": f"{total:,}", "name": f"training {KINDS[view.info.kind]}", "note": ""},
         {
             "value": f"{suspects:,}",
