@@ -46,6 +46,7 @@ def train_digits(path, *, method="wtc", seed=0, epochs=30, burn_in=5):
         believed=mean.argmax(1),
         believed_prob=mean.max(1),
         label_prob=mean[index, label[train]],
+        rival_prob=rivals(mean, label[train]),
         weight=bias.weights().numpy().astype(np.float32),
         position=train,
     )
@@ -66,6 +67,13 @@ def train_digits(path, *, method="wtc", seed=0, epochs=30, burn_in=5):
         validation=validation,
     )
     return folder, flipped[train]
+
+
+def rivals(mean, label):
+    """Return the mean probability of the strongest class but the label's."""
+    others = mean.copy()
+    others[np.arange(len(label)), label] = 0
+    return others.max(1)
 
 
 def _train(images, label, parts, method, seed, epochs, burn_in):
@@ -94,6 +102,7 @@ def make_run(path, *, num, class_names, inputs, kind="images", epochs=4, unseen=
     generator = np.random.default_rng(0)
     label = np.arange(num) % len(class_names)
     right = generator.random(num) > 0.1
+    right |= num < 10
     believed = np.where(right, label, (label + 1) % len(class_names))
     bias = ab.ActiveBias("wtc", num_instances=num, num_classes=len(class_names), seed=0)
     for epoch in range(epochs):
@@ -123,6 +132,7 @@ def make_run(path, *, num, class_names, inputs, kind="images", epochs=4, unseen=
         believed=believed,
         believed_prob=sure,
         label_prob=np.where(right, sure, 1 - sure).astype(np.float32),
+        rival_prob=np.where(right, 1 - sure, sure).astype(np.float32),
         weight=bias.weights().numpy().astype(np.float32),
         position=np.arange(num),
         **extra,

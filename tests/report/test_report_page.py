@@ -109,7 +109,9 @@ def test_the_wheel_holds_the_assets(tmp_path):
         assert f"activebias/report/assets/{asset.name}" in names
 
 
-@pytest.mark.parametrize("text", ["</script>", "<!--<script>", "\u2028\u2029", "&lt;", "]]>", 'quote " and \\'])
+@pytest.mark.parametrize(
+    "text", ["</script>", "<!--<script>", "\u2028\u2029", "&lt;", "]]>", 'quote " and \\']
+)
 def test_json_cannot_end_its_script(text):
     written = script_json({text: [text]})
     assert json.loads(written) == {text: [text]}
@@ -172,8 +174,6 @@ def test_texts_keep_to_their_budget(tmp_path):
     worst, best = view.audit.order[0], view.audit.order[-1]
     assert fields[0].texts[fields[0].codes[worst]].startswith(f"{worst:04d}")
     assert fields[0].codes[best] == len(fields[0].texts)  # nothing there
-    text = page.render([view])
-    assert "most suspicious of" not in text
 
 
 def test_a_long_text_is_cut(tmp_path):
@@ -186,7 +186,7 @@ def test_a_long_text_is_cut(tmp_path):
 
 
 def test_the_summary_counts_right_on_flipped_digits(tmp_path):
-    folder, flipped = runs.train_digits(tmp_path / "run", epochs=10, burn_in=3)
+    folder, flipped = runs.train_digits(tmp_path / "run", epochs=20, burn_in=5)
     view = view_run(folder)
     assert flipped[view.suspected].mean() > 0.75  # most suspects are flipped labels,
     assert view.suspected[flipped].mean() > 0.9  # and most flipped labels are suspects;

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import html
 import os
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -17,6 +16,7 @@ import numpy as np
 from activebias import __version__
 from activebias.report import summary
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
+from activebias.report.files import replacing
 from activebias.report.folder import RunFolder
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
@@ -52,20 +52,8 @@ def write_report(
             f"{out} is a folder: `out` names the HTML file to write, such as {out / 'report.html'}."
         )
     text = render([view_run(run) for run in runs], image_budget=image_budget)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=out.parent, prefix=f".{out.name}.", delete=False, encoding="utf-8", newline="\n"
-    ) as file:
-        try:
-            file.write(text)
-            file.close()
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(file.name, 0o666 & ~umask)
-            os.replace(file.name, out)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    with replacing(out) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
     return out
 
 
@@ -172,7 +160,9 @@ def _columns(view: RunView) -> dict[str, Any]:
     instances, found = view.instances, view.audit
     columns = {name: getattr(instances, name) for name in ("label", "believed", "position")}
     columns |= {name: getattr(instances, name) for name in ("believed_prob", "label_prob", "weight")}
-    columns |= {name: getattr(found, name) for name in ("score", "confidence", "variability", "correctness")}
+    columns |= {
+        name: getattr(found, name) for name in ("score", "confidence", "variability", "correctness", "visits")
+    }
     columns["suspect"] = view.suspected.astype(np.int64)
     if instances.word is not None:
         columns["word"] = instances.word

@@ -115,7 +115,7 @@ def advice(view: RunView) -> list[str]:
         steps.append("Go on down the table until the labels are mostly right, and stop there.")
     if suspects:
         steps.append(
-            "Export the table as CSV to work through it elsewhere; its column index is the row of your data."
+            "Export the table as CSV to work through it elsewhere; its column position is the row of your data."
         )
         steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
     else:

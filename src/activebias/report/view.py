@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from activebias import Audit, audit
+from activebias import Audit
 from activebias.auditing import without_prior
 from activebias.report.folder import Inputs, Instances, RunFolder, RunInfo
+from activebias.report.suspects import audit_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,13 +59,11 @@ def view_run(folder: RunFolder) -> RunView:
     """Read a run folder, audit its history, and put its inputs into what a page can show."""
     info, instances = folder.info, folder.instances()
     values, valid = folder.history()
-    prior = 1 / len(info.class_names) if len(info.class_names) > 1 else None
-    found = audit((values, valid), instances.label, instances.believed, prior=prior)
-    visited = valid if prior is None else without_prior(values, valid, prior)
+    visited = without_prior(values, valid, 1 / len(info.class_names))
     inputs = folder.inputs()
     name = folder.path.resolve().name
     fields = tuple(_fields(inputs, instances))
-    return RunView(info, name, instances, found, values, visited, inputs.images, fields)
+    return RunView(info, name, instances, audit_run(folder), values, visited, inputs.images, fields)
 
 
 def _fields(inputs: Inputs, instances: Instances) -> list[Field]:

@@ -14,7 +14,8 @@ Report.table = (() => {
     { key: "correctness", title: "Correct", first: "ascending", show: percent },
     { key: "weight", title: "Weight", first: "descending", show: (v) => decimal(v, 2) },
   ];
-  const CSV_NUMBERS = ["score", "believed_prob", "label_prob", "confidence", "variability", "correctness", "weight"];
+  // As in the file that `activebias audit` writes; after them the weight and what is shown of the input.
+  const CSV_NUMBERS = ["confidence", "variability", "correctness", "label_prob", "believed_prob", "visits", "position", "weight"];
 
   let run = null;
   let rows = new Uint32Array();
@@ -120,15 +121,19 @@ Report.table = (() => {
   /** Quote as RFC 4180 asks: only where a comma, a quote or a line break is inside. */
   const quoted = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
 
+  /** A spreadsheet takes such a text for a formula; an apostrophe before it says that it is none. */
+  const safe = (cell) => (/^[=+\-@\t\r\n]/.test(cell) && !/^[+-][\d.]+(e[+-]?\d+)?$/i.test(cell) ? `'${cell}` : cell);
+
+  const known = (number) => (Number.isNaN(number) ? "" : String(Number(number.toPrecision(7))));
+
   function csv() {
     const { columns, fields } = run;
-    const head = ["index", "label", "believed", ...CSV_NUMBERS, ...fields.map((field) => field.name)];
+    const head = ["index", "label", "believed", "score", "suspected", ...CSV_NUMBERS, ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
-      String(columns.position[i]), run.className(columns.label[i]), run.className(columns.believed[i]),
-      ...CSV_NUMBERS.map((key) => (Number.isNaN(columns[key][i]) ? "" : String(Number(columns[key][i].toPrecision(7))))),
-      ...fields.map((field) => field.at(i) ?? ""),
+      String(i), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
+      columns.suspect[i] ? "True" : "False", ...CSV_NUMBERS.map((key) => known(columns[key][i])), ...fields.map((field) => field.at(i) ?? ""),
     ]);
-    return [head, ...lines].map((cells) => cells.map(quoted).join(",")).join("\r\n") + "\r\n";
+    return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
   }
 
   function download() {
