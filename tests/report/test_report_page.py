@@ -185,8 +185,8 @@ def test_a_long_text_is_cut(tmp_path):
     assert field.texts[0].endswith("…")
 
 
-def test_the_summary_counts_right_on_flipped_digits(tmp_path):
-    folder, flipped = runs.train_digits(tmp_path / "run", epochs=20, burn_in=5)
+def test_the_summary_counts_right_on_flipped_digits(trained_digits):
+    folder, flipped = trained_digits
     view = view_run(folder)
     assert flipped[view.suspected].mean() > 0.75  # most suspects are flipped labels,
     assert view.suspected[flipped].mean() > 0.9  # and most flipped labels are suspects;

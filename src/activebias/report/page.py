@@ -253,8 +253,8 @@ def _budget_text(view: RunView, pictures: Thumbnails | None, num_texts: int, num
     parts = []
     if pictures is not None and pictures.num_shown < total:
         parts.append(
-            f"To stay small the file holds pictures of the {pictures.num_shown:,} most suspicious of {total:,} "
-            f"instances ({_size(pictures.num_bytes)}); a larger --image-budget shows more."
+            f"To stay small the file holds pictures of the {pictures.num_shown:,} most suspicious of "
+            f"{total:,} instances ({_size(pictures.num_bytes)}); a larger --image-budget shows more."
         )
     elif pictures is not None:
         parts.append(f"The file holds pictures of all {total:,} instances ({_size(pictures.num_bytes)}).")

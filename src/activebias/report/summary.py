@@ -74,13 +74,13 @@ def sentences(view: RunView) -> list[str]:
         )
         return [*found, *view.info.notes]
     found.append(
-        f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, believed in "
-        f"another class than the label's. These are the suspected labels. Of {sure:,} it was sure, giving that "
-        "class more than all others together: there the label is most likely wrong."
+        f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, believed "
+        f"in another class than the label's. These are the suspected labels. Of {sure:,} it was sure, giving "
+        "that class more than all others together: there the label is most likely wrong."
     )
     if suspects > sure:
         found.append(
-            f"The other {suspects - sure:,} are less certain: some labels are wrong, some instances only hard."
+            f"The other {suspects - sure:,} are less certain: some labels are wrong, some instances hard."
         )
     if pairs := frequent_confusions(view):
         found.append(f"Most often: {'; '.join(pairs)}.")
@@ -108,14 +108,14 @@ def advice(view: RunView) -> list[str]:
         steps.append("Read the warning first: it says how far the findings can be trusted.")
     if sure:
         steps.append(
-            f"Look through the {plural(sure, 'sure suspect', 'sure suspects')} at the top of the table, and correct or "
-            "remove the labels that are wrong."
+            f"Look through the {plural(sure, 'sure suspect', 'sure suspects')} near the top of the table, "
+            "and correct or remove the labels that are wrong."
         )
     if suspects > sure:
         steps.append("Go on down the table until the labels are mostly right, and stop there.")
     if suspects:
         steps.append(
-            "Export the table as CSV to work through it elsewhere; its column position is the row of your data."
+            "Export the table as CSV to work through it elsewhere; `position` is the row of your data."
         )
         steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
     else:
@@ -132,13 +132,13 @@ def curves_note(view: RunView) -> str:
     parts = []
     if 0 < info.burn_in < info.epochs:
         parts.append(
-            f"All instances counted alike for the first {plural(info.burn_in, 'epoch', 'epochs')} (burn-in); then "
-            f"{info.method} emphasised."
+            f"All instances counted alike for the first {plural(info.burn_in, 'epoch', 'epochs')} (burn-in); "
+            f"then {info.method} emphasised."
         )
     if len(train) and len(validation):
         parts.append(
-            f"At the end the model errs on {train[-1]:.1f} % of the training labels and on {validation[-1]:.1f} % of "
-            "the validation labels, wrong labels included."
+            f"At the end the model errs on {train[-1]:.1f} % of the training labels and on "
+            f"{validation[-1]:.1f} % of the validation labels, wrong labels included."
         )
     return " ".join(parts)
 

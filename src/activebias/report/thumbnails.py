@@ -17,7 +17,10 @@ QUALITY = 80
 
 
 class Thumbnails(NamedTuple):
-    """Sheets of `across` × `across` cells of size `cell` (width, height); `places` is -1 for those left out."""
+    """Sheets of `across` × `across` cells of size `cell` (width, height).
+
+    `places` is -1 for instances that are left out.
+    """
 
     sheets: list[bytes]
     cell: tuple[int, int]
@@ -70,7 +73,7 @@ def cell_size(height: int, width: int) -> tuple[int, int]:
 
 
 def is_dim(images: NDArray[np.uint8]) -> bool:
-    """Say whether the pixels use so little of 0 … 255 (as digits with 0 … 16) that one would see only black."""
+    """Say whether the pixels use so little of 0 … 255 (digits have 0 … 16) that one would see only black."""
     return bool(images.size) and 0 < int(images.max()) <= 32
 
 

@@ -14,7 +14,7 @@ from activebias.report.suspects import audit_run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# A suspect is called sure when the believed class had more, averaged over the epochs, than all others together.
+# A suspect is called sure when the believed class had more than all others together, over the epochs.
 SURE = 0.5
 
 
@@ -51,7 +51,7 @@ class RunView:
 
     @property
     def sure(self) -> NDArray[np.bool_]:
-        """The suspects whose believed class had more than half of the probability, averaged over the epochs."""
+        """The suspects whose believed class had more than half of the probability, over the epochs."""
         return self.suspected & (self.instances.believed_prob > SURE)
 
 
