@@ -57,7 +57,7 @@ def test_filters_and_sorting(opened):
     both = worst_first(view, (label == 3) & (believed == 3))
     assert page.rows() == both[:25]
     assert page.find("#count").text == f"{len(both):,} instances shown, of 1,437 instances."
-    page.click("#filters button[type=reset]")
+    page.click("button[type=reset]")
     page.until(lambda: page.rows() == worst_first(view, view.suspected)[:25])
     page.type("#least", "0.95")
     assert page.find("#count").text.startswith(f"{(view.suspected & (score >= 0.95)).sum():,} suspects")

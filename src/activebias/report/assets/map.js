@@ -61,7 +61,7 @@ Report.map = (() => {
     let widest = 0;
     for (const value of run.columns.variability) if (value > widest) widest = value;
     return layout({
-      height: narrow ? 430 : 540, hovermode: "closest", dragmode: "pan", uirevision: run.number, margin: { l: 56, r: 20, t: narrow ? 96 : 76, b: 48 },
+      hovermode: "closest", dragmode: "pan", uirevision: run.number, margin: { l: 64, r: 28, t: narrow ? 104 : 84, b: 56 },
       xaxis: axis("variability of the label's probability", { range: [-0.02 * widest, 1.04 * widest || 1] }),
       yaxis: axis("confidence in the label", { range: [-0.1, 1.1], tickvals: [0, 0.2, 0.4, 0.6, 0.8, 1] }),
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left", font: { size: narrow ? 11 : 13 }, traceorder: "reversed", itemsizing: "constant",

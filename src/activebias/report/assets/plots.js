@@ -20,7 +20,7 @@ Report.plots = (() => {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: Report.theme.colour("ink") },
-      margin: { l: 56, r: 24, t: 16, b: 48 },
+      margin: { l: 64, r: 32, t: 28, b: 56 },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" },
       hoverlabel: { bgcolor: Report.theme.colour("surface"), bordercolor: Report.theme.colour("line"), font: { color: Report.theme.colour("ink") } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: Report.theme.colour("muted"), activecolor: Report.theme.colour("accent") },
@@ -52,7 +52,7 @@ Report.plots = (() => {
       line: { color: colours[i % colours.length], width: 2.5, dash: DASHES[i % DASHES.length] }, hovertemplate: "%{y:.2f} %",
     }));
     const shape = layout({
-      height: 340, hovermode: "x unified", ...burnInMark(run),
+      hovermode: "x unified", ...burnInMark(run),
       xaxis: axis("epoch"), yaxis: axis("error", { ticksuffix: " %", rangemode: "tozero" }),
     });
     fillCurvesTable(run);
@@ -89,7 +89,7 @@ Report.plots = (() => {
       type: "bar", x: centres, y: heights, width: width * 0.92, marker: { color: Report.theme.colour("accent") },
       hovertemplate: "weight about %{x:.2f}: %{y} instances<extra></extra>",
     };
-    return Plotly.react(byId("weights-plot"), [trace], layout({ height: 300, bargap: 0, xaxis: axis("weight in the loss"), yaxis: axis("instances") }), CONFIG);
+    return Plotly.react(byId("weights-plot"), [trace], layout({ bargap: 0, xaxis: axis("weight in the loss"), yaxis: axis("instances") }), CONFIG);
   }
 
   function comparison(runs) {
@@ -101,7 +101,7 @@ Report.plots = (() => {
         line: { color: colours[i % colours.length], dash: DASHES[i % DASHES.length], width: 2.5 }, hovertemplate: "%{y:.2f} %",
       };
     });
-    const shape = layout({ height: 360, hovermode: "x unified", xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
+    const shape = layout({ hovermode: "x unified", xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
     return Plotly.react(byId("comparison-plot"), traces, shape, CONFIG);
   }
 
@@ -123,7 +123,7 @@ Report.plots = (() => {
     };
     const muted = Report.theme.colour("muted");
     const shape = layout({
-      height: 150, margin: { l: 36, r: 8, t: 6, b: 34 }, showlegend: false,
+      margin: { l: 36, r: 8, t: 6, b: 34 }, showlegend: false,
       xaxis: axis("visit in training", { rangemode: "tozero", title: { text: "visit in training", font: { size: 11 }, standoff: 4 }, tickfont: { size: 11 } }),
       yaxis: axis("", { range: [-0.03, 1.03], tickvals: [0, 0.5, 1], tickfont: { size: 11 } }),
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.5, y1: 0.5, line: { color: muted, width: 1, dash: "dot" } }],
