@@ -171,25 +171,32 @@ def kept_epochs(number):
     return [epoch for epoch in steps if epoch < number] + [number]
 
 
+def stratified_folds(targets, generator):
+    """Return the fold of every instance, drawn so that each fold has its part of every class."""
+    shuffled = torch.randperm(len(targets), generator=generator)
+    by_class = shuffled[targets[shuffled].argsort(stable=True)]
+    folds = torch.empty_like(by_class)
+    folds[by_class] = torch.arange(len(targets)) % NUM_FOLDS
+    return folds
+
+
 def observe_folds(recipe, data, seed):
     """Train on four of five folds, five times; return out-of-sample probabilities after the `kept_epochs`.
 
     They are (K, N, C). Returned too: those epochs, and the seconds until then over all folds, each with one
     pass over its held-out part.
     """
-    from sklearn.model_selection import StratifiedKFold
-
-    targets = data.train.targets.cpu().numpy()
+    targets = data.train.targets.cpu()
     kept = kept_epochs(recipe.epochs)
     found = torch.zeros(len(kept), len(targets), data.dataset.num_classes)
     seconds = np.zeros(len(kept))
-    folds = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=seed).split(targets, targets)
-    for number, (inside, outside) in enumerate(folds):
+    folds = stratified_folds(targets, derived_generator(seed, "folds"))
+    for number in range(NUM_FOLDS):
+        inside, outside = (folds != number).nonzero().squeeze(1), (folds == number).nonzero().squeeze(1)
         training = Training(recipe, data, seed, f"fold {number}")
         generator = derived_generator(seed, f"order of fold {number}")
-        outside = torch.from_numpy(outside)
         for epoch in range(recipe.epochs):
-            order = torch.from_numpy(inside)[torch.randperm(len(inside), generator=generator)]
+            order = inside[torch.randperm(len(inside), generator=generator)]
             training.epoch(
                 epoch, order.to(data.device), lambda logits, targets, _: cross_entropy(logits, targets)
             )

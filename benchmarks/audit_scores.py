@@ -1,4 +1,4 @@
-"""How the score of the audit was chosen: candidates on digits, at several noise levels and numbers of epochs.
+"""How the score of the audit was chosen: candidates on digits, at several noise levels, lengths and speeds.
 
     python benchmarks/audit_scores.py [--trials 5] [--out out/audit-scores.json]
     python benchmarks/audit_scores.py --methods     # does the method of training matter to the audit?
@@ -17,10 +17,13 @@ from audit import find_recipe, load_data, observe_all, prepare
 from sklearn.metrics import average_precision_score
 
 from activebias.auditing import LEAST_PROBABILITY
-from activebias.lab.recipe import Noise
+from activebias.lab.recipe import Noise, Optimiser
 from activebias.statistics import estimate
 
-SHARES, EPOCHS = (0.05, 0.1, 0.2, 0.4), (15, 40, 100)
+SHARES = (0.05, 0.1, 0.2, 0.4)
+# The recipe; a short and a long one; and one that is still learning in the end.
+FAST, SLOW = Optimiser("sgd", 0.1, momentum=0.9), Optimiser("sgd", 0.02)
+TRAININGS = {"15 epochs": (15, FAST), "40 epochs": (40, FAST), "100 epochs": (100, FAST), "slow": (40, SLOW)}
 FIRST_SEED = 100
 
 
@@ -48,6 +51,33 @@ def main_component(values):
     return centred @ (direction * np.sign(direction.sum()))
 
 
+def spread(prob, power=1):
+    """Return weights of the epochs by the variance of p over the instances."""
+    weights = prob.var(0) ** power
+    return weights / weights.sum()
+
+
+def split(scores):
+    """Return which scores are in the lower of two groups, split where the variance between is largest."""
+    ordered = np.sort(scores)
+    below = np.arange(1, len(scores))
+    sums = ordered.cumsum()
+    gap = (sums[-1] - sums[:-1]) / below[::-1] - sums[:-1] / below
+    return scores <= ordered[(below * below[::-1] * gap**2).argmax()]
+
+
+def discriminant(values):
+    """Return the mean over epochs weighted by Fisher's ratio between two groups, found three times anew."""
+    weights = np.ones(values.shape[1])
+    for _ in range(3):
+        low = split(values @ weights)
+        difference = values[~low].mean(0) - values[low].mean(0)
+        within = low.mean() * values[low].var(0) + (~low).mean() * values[~low].var(0)
+        weights = np.maximum(difference, 0) / (within + 1e-3)
+        weights /= weights.sum()
+    return values @ weights
+
+
 # From p(y|x) of every visit (N, T), oldest first, to how plausible the label is.
 FROM_HISTORY = {
     "mean of p": lambda p: p.mean(1),
@@ -72,7 +102,12 @@ FROM_HISTORY = {
     "upper quartile": lambda p: np.quantile(p, 0.75, axis=1),
     "maximum": lambda p: p.max(1),
     "share of p > 1/2, then mean of p": lambda p: (p > 0.5).mean(1) + 1e-3 * p.mean(1),
-    "mean of log p (chosen, history alone)": lambda p: logarithm(p).mean(1),
+    "mean of log p": lambda p: logarithm(p).mean(1),
+    "mean of log p, weighed by variance (chosen, history alone)": lambda p: logarithm(p) @ spread(p),
+    "mean of log p, weighed by √variance": lambda p: logarithm(p) @ spread(p, 0.5),
+    "mean of log p, weighed by variance²": lambda p: logarithm(p) @ spread(p, 2),
+    "mean of log p, weighed by Fisher's ratio": lambda p: discriminant(logarithm(p)),
+    "mean of p, weighed by variance": lambda p: p @ spread(p),
     "mean of log p, p at least 1e-7": lambda p: logarithm(p, 1e-7).mean(1),
     "mean of log p, first half only": lambda p: logarithm(p[:, : half(p)]).mean(1),
     "mean of log p, epoch t weighs 1/√t": lambda p: (
@@ -92,26 +127,39 @@ WITH_RIVAL = {
     "mean of p - r": lambda p, r: p.mean(1) - r,
     "log mean of p - log r": lambda p, r: logarithm(p.mean(1)) - logarithm(r),
     "exp (mean of log p) - r": lambda p, r: np.exp(logarithm(p).mean(1)) - r,
-    "mean of log p - log r (chosen)": lambda p, r: logarithm(p).mean(1) - logarithm(r),
+    "mean of log p - log r": lambda p, r: logarithm(p).mean(1) - logarithm(r),
+    "mean of log p, weighed by variance - log r (chosen)": lambda p, r: (
+        logarithm(p) @ spread(p) - logarithm(r)
+    ),
+    "mean of log p, weighed by √variance - log r": lambda p, r: logarithm(p) @ spread(p, 0.5) - logarithm(r),
+    "mean of log p, weighed by variance² - log r": lambda p, r: logarithm(p) @ spread(p, 2) - logarithm(r),
+    "mean of log p, weighed by Fisher's ratio - log r": lambda p, r: (
+        discriminant(logarithm(p)) - logarithm(r)
+    ),
     "lower quartile - r": lambda p, r: np.quantile(p, 0.25, axis=1) - r,
 }
 METHODS = ("scan", "we", "wpv", "wtc", "wd")
 
 
-def observe(share, epochs, seed, method="scan", burn_in=None):
-    recipe = dataclasses.replace(find_recipe("digits", epochs=epochs), noise=Noise("uniform_other", share))
-    if burn_in is not None:
-        recipe = dataclasses.replace(recipe, burn_in=burn_in)
+def observe(share, training, seed, method="scan", burn_in=None):
+    epochs, optimiser = TRAININGS[training]
+    recipe = find_recipe("digits", epochs=epochs)
+    recipe = dataclasses.replace(
+        recipe,
+        noise=Noise("uniform_other", share),
+        optimiser=optimiser,
+        burn_in=recipe.burn_in if burn_in is None else burn_in,
+    )
     data = prepare(recipe, load_data(recipe), seed=seed, device=torch.device("cpu"))
     wrong = (data.dataset.train.targets != data.dataset.clean_targets).numpy()
     return observe_all(recipe, data, seed, method), wrong
 
 
-def missed(share, epochs, trials, method="scan", burn_in=None):
+def missed(share, training, trials, method="scan", burn_in=None):
     """Return 1 - average precision of every candidate, one number a trial."""
     found = {}
     for seed in range(FIRST_SEED, FIRST_SEED + trials):
-        seen, wrong = observe(share, epochs, seed, method, burn_in)
+        seen, wrong = observe(share, training, seed, method, burn_in)
         prob, rival = seen.history.astype(np.float64), seen.rivals[-1].astype(np.float64)
         plausible = {name: function(prob) for name, function in FROM_HISTORY.items()}
         plausible |= {name: function(prob, rival) for name, function in WITH_RIVAL.items()}
@@ -121,13 +169,44 @@ def missed(share, epochs, trials, method="scan", burn_in=None):
     return found
 
 
+def compare_scores(trials):
+    columns, rows = [f"{share:.0%}, {training}" for share in SHARES for training in TRAININGS], {}
+    for share in SHARES:
+        for training in TRAININGS:
+            for name, numbers in missed(share, training, trials).items():
+                rows.setdefault(name, []).append(numbers)
+    return columns, rows
+
+
+def compare_methods(trials):
+    """Compare methods of training, after several burn-ins, by the chosen score and by AUM."""
+    kinds = [(share, training) for share in (0.1, 0.2, 0.4) for training in ("40 epochs", "100 epochs")]
+    rows = {}
+    for method in METHODS:
+        for burn_in in (8,) if method == "scan" else (0, 8, 20):
+            name = method if method == "scan" else f"{method}, burn-in {burn_in}"
+            for share, training in kinds:
+                found = missed(share, training, trials, method, burn_in)
+                rows.setdefault(name, []).append(found[CHOSEN])
+                rows.setdefault(f"{name}: AUM", []).append(found["AUM"])
+    return [f"{share:.0%}, {training}" for share, training in kinds], rows
+
+
+CHOSEN = "mean of log p, weighed by variance - log r (chosen)"
+
+
+def middle(numbers):
+    """Return the geometric mean over the columns, so that the easy ones count as much as the hard ones."""
+    return np.exp(np.mean([np.log(np.mean(cell)) for cell in numbers]))
+
+
 def show(rows, columns):
-    """Print mean ± standard error in thousandths, the best mean over the columns first."""
+    """Print mean ± standard error in thousandths, the best geometric mean over the columns first."""
     print("| score | mean | " + " | ".join(columns) + " |")
     print("|---|---:|" + "---:|" * len(columns))
-    for name, numbers in sorted(rows.items(), key=lambda row: np.mean(row[1])):
+    for name, numbers in sorted(rows.items(), key=lambda row: middle(row[1])):
         cells = [f"{1e3 * np.mean(n):.1f} ± {1e3 * np.std(n, ddof=1) / len(n) ** 0.5:.1f}" for n in numbers]
-        print(f"| {name} | {1e3 * np.mean(numbers):.1f} | " + " | ".join(cells) + " |")
+        print(f"| {name} | {1e3 * middle(numbers):.1f} | " + " | ".join(cells) + " |")
 
 
 def main():
@@ -138,24 +217,7 @@ def main():
     parser.add_argument("--methods", action="store_true", help="compare methods of training, not scores")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = {}
-    if options.methods:
-        columns = [f"{share:.0%}, {epochs} epochs" for share in (0.1, 0.2, 0.4) for epochs in (40, 100)]
-        names = ("mean of log p - log r (chosen)", "mean of log p (chosen, history alone)", "AUM")
-        for share in (0.1, 0.2, 0.4):
-            for epochs in (40, 100):
-                for method in METHODS:
-                    for burn_in in (8,) if method == "scan" else (0, 8, 20):
-                        found = missed(share, epochs, options.trials, method, burn_in)
-                        after = "" if method == "scan" else f", burn-in {burn_in}"
-                        for name in names:
-                            rows.setdefault(f"{name}: {method}{after}", []).append(found[name])
-    else:
-        columns = [f"{share:.0%}, {epochs} epochs" for share in SHARES for epochs in EPOCHS]
-        for share in SHARES:
-            for epochs in EPOCHS:
-                for name, numbers in missed(share, epochs, options.trials).items():
-                    rows.setdefault(name, []).append(numbers)
+    columns, rows = (compare_methods if options.methods else compare_scores)(options.trials)
     print(f"1 - average precision in thousandths, {options.trials} trials a cell, digits")
     show(rows, columns)
     if options.out is not None:

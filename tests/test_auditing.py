@@ -27,7 +27,8 @@ def test_the_numbers_are_those_of_the_visits_without_the_prior():
     np.testing.assert_allclose(found.confidence, prob.mean(1), rtol=1e-6)
     np.testing.assert_allclose(found.variability, prob.std(1), rtol=1e-6)
     np.testing.assert_allclose(found.correctness, (prob > 0.5).mean(1))
-    geometric = np.exp(np.log(prob.astype(np.float64).clip(LEAST_PROBABILITY)).mean(1))
+    weights = prob.var(0) / prob.var(0).sum()
+    geometric = np.exp(np.log(prob.astype(np.float64).clip(LEAST_PROBABILITY)) @ weights)
     np.testing.assert_allclose(found.plausibility, geometric, rtol=1e-6)
     np.testing.assert_allclose(found.score, 1 - geometric, rtol=1e-6)
     assert (found.visits == 5).all()
@@ -90,9 +91,26 @@ def test_a_single_visit_has_no_variability():
 
 
 def test_equal_scores_stand_in_the_order_of_the_data_set():
-    values = np.tile(np.float32([[0.2, 0.9], [0.9, 0.2], [0.5, 0.5]]), (50, 1))
+    values = np.tile(np.float32([[0.9, 0.9], [0.2, 0.2], [0.2, 0.2]]), (50, 1))
     order = ab.audit(values).order
-    assert order.tolist() == sorted(range(150), key=lambda number: (number % 3 == 2, number))
+    assert order.tolist() == sorted(range(150), key=lambda number: (number % 3 == 0, number))
+
+
+def test_a_visit_counts_as_much_as_it_tells_instances_apart():
+    # At the first visit nothing is known, at the last everything is memorised: the second decides.
+    history = np.float32([[0.1, 0.9, 1.0], [0.1, 0.2, 1.0], [0.1, 0.8, 1.0]])
+    np.testing.assert_allclose(ab.audit(history).plausibility, history[:, 1], rtol=1e-6)
+    # Where no visit does, all count the same.
+    np.testing.assert_allclose(ab.audit(history[:1]).plausibility, 0.09 ** (1 / 3), rtol=1e-6)
+
+
+def test_a_visit_that_few_instances_have_counts_for_them_only():
+    values = np.float32([[0.2, 0.9], [0.8, 0.0], [0.2, 0.1]])
+    valid = np.array([[True, True], [True, False], [True, True]])
+    found = ab.audit((values, valid))
+    first, second = values[:, 0].var(), values[[0, 2], 1].var()
+    expected = np.exp((first * np.log(0.2) + second * np.log(0.9)) / (first + second))
+    np.testing.assert_allclose(found.plausibility[:2], [expected, 0.8], rtol=1e-6)
 
 
 def test_a_rival_tells_wrong_from_difficult():
@@ -126,9 +144,8 @@ def test_parts_are_put_together_in_order():
 
 
 def test_a_visit_that_found_the_label_impossible_does_not_outweigh_the_rest():
-    assert summarise([[0.0, 1.0, 1.0, 1.0]], np.ones((1, 4), bool)).plausibility[0] == pytest.approx(
-        0.001**0.25
-    )
+    found = summarise([[0.0, 1.0, 1.0, 1.0]], np.ones((1, 4), bool), np.ones(4))
+    assert found.plausibility[0] == pytest.approx(0.001**0.25)
 
 
 def test_it_finds_flipped_labels():

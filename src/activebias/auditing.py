@@ -1,7 +1,8 @@
 """The audit: which labels are likely wrong, from what the model predicted for them while it trained."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -21,6 +22,7 @@ CHUNK = 2**18
 
 # A visit that found the label impossible must not outweigh all the others.
 LEAST_PROBABILITY = 1e-3
+VARIANCE_TOLERANCE = 1e-12
 
 
 class Summary(NamedTuple):
@@ -43,7 +45,9 @@ class Audit:
             rival / (rival + plausibility), as if there were no other class than these two.
         order: the instances, worst first. Equal scores stand in the order of the data set, and instances
             that were never visited at the end.
-        plausibility: geometric mean of p(y|x) over the visits, each taken as at least 0.001.
+        plausibility: geometric mean of p(y|x) over the visits, each taken as at least 0.001. A visit counts
+            as much as it tells instances apart: by the variance of p(y|x) over all instances at that visit.
+            So an epoch in which nothing was learned yet counts little, and one that has memorised all too.
         confidence: mean of p(y|x) over the visits.
         variability: standard deviation of p(y|x) over the visits (divided by their number, as in dataset
             cartography); 0 for a single visit.
@@ -97,7 +101,7 @@ def audit(
     >>> found.order
     array([1, 2, 0])
     >>> found.score.round(2)
-    array([0.38, 0.84, 0.56])
+    array([0.16, 0.83, 0.39])
     >>> found.suspected
     array([False,  True, False])
 
@@ -116,7 +120,8 @@ def audit(
     believed_class, known_rival = _beliefs(believed, label, number)
     if rival is not None:
         known_rival = _rival(rival, number)
-    pieces = [summarise(*part) for part in parts]
+    weights = visit_weights(parts())
+    pieces = [summarise(*part, weights) for part in parts()]
     summary = Summary(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
     score = 1 - summary.plausibility
     if known_rival is not None:
@@ -132,10 +137,30 @@ def audit(
     )
 
 
-def summarise(values: npt.ArrayLike, valid: npt.ArrayLike) -> Summary:
-    """Summarise the entries along the last dimension that are `valid`.
+def visit_weights(parts: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Floats:
+    """Return the variance over the instances of each column of (values, valid), given in parts.
 
-    >>> found = summarise([[0.2, 0.6, 0.0]], [[True, True, False]])
+    >>> visit_weights([([[0.1, 0.0], [0.1, 1.0]], [[True, True], [True, True]])])
+    array([0.  , 0.25])
+    """
+    count, total, squares = 0, 0.0, 0.0
+    for values, valid in parts:
+        values = np.where(valid, np.asarray(values, dtype=np.float64), 0.0)
+        count, total, squares = (
+            count + np.sum(valid, 0),
+            total + values.sum(0),
+            squares + (values * values).sum(0),
+        )
+    mean = total / np.maximum(count, 1)
+    variance = squares / np.maximum(count, 1) - mean * mean
+    # Equal probabilities leave a rounding error, which must not decide which visit counts.
+    return np.where(variance > VARIANCE_TOLERANCE, variance, 0.0)
+
+
+def summarise(values: npt.ArrayLike, valid: npt.ArrayLike, weights: npt.ArrayLike) -> Summary:
+    """Summarise the entries along the last dimension that are `valid`; `weights` are those of `plausibility`.
+
+    >>> found = summarise([[0.2, 0.6, 0.0]], [[True, True, False]], [1.0, 1.0, 1.0])
     >>> found.visits, found.confidence, found.variability, found.correctness
     (array([2]), array([0.4]), array([0.2]), array([0.5]))
     >>> found.plausibility.round(3)
@@ -144,13 +169,16 @@ def summarise(values: npt.ArrayLike, valid: npt.ArrayLike) -> Summary:
     valid = np.asarray(valid)
     values = np.where(valid, np.asarray(values, dtype=np.float64), 0.0)
     visits = valid.sum(-1)
+    weights = np.where(valid, weights, 0.0)
+    # Where no visit tells instances apart, all count the same.
+    weights = np.where(weights.sum(-1, keepdims=True) > 0, weights, valid)
     with np.errstate(invalid="ignore"):  # 0 / 0 where nothing was visited
         confidence = values.sum(-1) / visits
         deviation = np.where(valid, values - confidence[..., None], 0.0)
         variability = np.sqrt((deviation * deviation).sum(-1) / visits)
         correctness = (values > 0.5).sum(-1) / visits
-        logarithms = np.where(valid, np.log(np.clip(values, LEAST_PROBABILITY, 1.0)), 0.0)
-        plausibility = np.exp(logarithms.sum(-1) / visits)
+        logarithms = np.log(np.clip(values, LEAST_PROBABILITY, 1.0))
+        plausibility = np.exp((weights * logarithms).sum(-1) / weights.sum(-1))
     return Summary(visits, confidence, variability, correctness, plausibility)
 
 
@@ -169,26 +197,29 @@ def without_prior(values: npt.ArrayLike, valid: npt.ArrayLike, prior: float) -> 
     return visited
 
 
-def _parts(history: Any, prior: float | None) -> tuple[int, Iterator[tuple[npt.ArrayLike, Flags]]]:
-    """Return the number of instances, and their values and which of them are visits, part by part."""
+Parts: TypeAlias = Iterator[tuple[npt.ArrayLike, Flags]]
+
+
+def _parts(history: Any, prior: float | None) -> tuple[int, Callable[[], Parts]]:
+    """Return the number of instances, and what gives their values and which are visits, part by part."""
     if isinstance(history, ActiveBias):
         history = history.history
     if isinstance(history, PredictionHistory):
         if prior is not None:
             raise ValueError("`prior` is for arrays: a history knows its own. Leave it out.")
-        return history.num_instances, _parts_of_history(history)
+        return history.num_instances, partial(_parts_of_history, history)
     values, valid = _checked_arrays(history, prior)
-    return len(values), _parts_of_arrays(values, valid, prior)
+    return len(values), partial(_parts_of_arrays, values, valid, prior)
 
 
-def _parts_of_history(history: PredictionHistory) -> Iterator[tuple[npt.ArrayLike, Flags]]:
+def _parts_of_history(history: PredictionHistory) -> Parts:
     for first in range(0, history.num_instances, CHUNK):
         index = torch.arange(first, min(first + CHUNK, history.num_instances))
         values, valid = (tensor.cpu().numpy() for tensor in history.values(index))
         yield values, without_prior(values, valid, history.initial)
 
 
-def _parts_of_arrays(values: Any, valid: Any, prior: float | None) -> Iterator[tuple[npt.ArrayLike, Flags]]:
+def _parts_of_arrays(values: Any, valid: Any, prior: float | None) -> Parts:
     for first in range(0, len(values), CHUNK):
         part = values[first : first + CHUNK], valid[first : first + CHUNK]
         yield part if prior is None else (part[0], without_prior(*part, prior))

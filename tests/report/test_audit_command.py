@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from activebias import audit
 from activebias.report.folder import Inputs, read_run
 from activebias.report.suspects import audit_run, rows
 from small_run import HISTORY, images, invoke, write
@@ -33,7 +34,7 @@ def test_csv_has_all_instances_worst_first(run, tmp_path):
     assert found[0]["suspected"] == "True"
     assert float(found[0]["confidence"]) == pytest.approx(HISTORY[1].mean(), rel=1e-5)
     assert float(found[0]["variability"]) == pytest.approx(HISTORY[1].std(), rel=1e-5)
-    assert float(found[0]["score"]) == pytest.approx(1 - HISTORY[1].prod() ** (1 / 3), rel=1e-4)
+    assert float(found[0]["score"]) == pytest.approx(audit(HISTORY[:3]).score[1], rel=1e-4)
     # Never visited: nothing is known, and it says so.
     assert (found[3]["score"], found[3]["confidence"], found[3]["visits"]) == ("", "", "0")
     assert not list((tmp_path / "new").glob(".*")), "a temporary file was left behind"
