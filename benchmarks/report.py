@@ -1,6 +1,6 @@
 """What a report weighs and how fast it opens: bytes by part, and seconds in a headless Chromium.
 
-    python benchmarks/report.py RUN... [--repeats 5] [--image-budget 8] [--out out/report.json]
+    python benchmarks/report.py RUN... [--repeats 5] [--image-budget 10] [--out out/report.json]
 
 Each report is opened in a browser of its own, as often as `--repeats` says. `ready` is from the start of
 the navigation until map, table and charts are drawn; `table` one filter and sort of all instances; `pan` one
@@ -112,7 +112,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--image-budget", type=float, default=8, help="megabytes")
+    parser.add_argument("--image-budget", type=float, default=10, help="megabytes")
     parser.add_argument("--out", type=Path, default=Path("out/report.json"))
     arguments = parser.parse_args()
     found = []
@@ -123,9 +123,11 @@ def main():
         print(f"{result['run']}: {result['num_instances']:,} instances, {result['epochs']} epochs")
         print(f"  MB: {sizes}; written in {result['write_seconds']:.1f} s")
         for name, value in result["milliseconds"].items():
-            print(f"  {name}: {value['mean']:.0f} ± {value['standard_error']:.0f} ms (n = {arguments.repeats})")
+            mean, error = value["mean"], value["standard_error"]
+            print(f"  {name}: {mean:.0f} ± {error:.0f} ms (n = {arguments.repeats})")
+    print(f"{os.cpu_count()} CPUs, load of the last five minutes {os.getloadavg()[1]:.1f}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    versions = {"python": sys.version.split()[0], "cpus": os.cpu_count()}
+    versions = {"python": sys.version.split()[0], "cpus": os.cpu_count(), "load": os.getloadavg()[1]}
     arguments.out.write_text(json.dumps({"versions": versions, "reports": found}, indent=2) + "\n")
 
 

@@ -194,6 +194,7 @@ def test_the_summary_counts_right_on_flipped_digits(trained_digits):
     text = " ".join(summary.sentences(view))
     assert f"For {view.suspected.sum():,} of them" in text
     assert f"Of {view.sure.sum():,} it was sure" in text
+    assert "weak judge" in text  # a fifth of the validation labels is flipped too
     assert [figure["value"] for figure in summary.figures(view)][1] == f"{view.suspected.sum():,}"
 
 

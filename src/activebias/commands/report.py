@@ -19,7 +19,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
     image_budget: Annotated[
         float, typer.Option("--image-budget", min=0, help="Megabytes of pictures in the file.")
-    ] = 8.0,
+    ] = 10.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -22,7 +22,7 @@ from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 
 SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "main.js")
-IMAGE_BUDGET = 8_000_000
+IMAGE_BUDGET = 10_000_000
 TEXT_BUDGET = 16_000_000
 # A longer text is cut: in a table of suspects its beginning is what one reads.
 LONGEST_TEXT = 2000

@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from activebias.report.view import RunView
+from activebias.report.view import SURE, RunView
+
+# From this validation error on, in per cent, the summary says that the model is a weak judge.
+WEAK = 15.0
 
 KINDS = {"images": "images", "table": "rows", "text": "texts", "tagging": "words"}
 
@@ -51,7 +54,7 @@ def figures(view: RunView) -> list[dict[str, Any]]:
             "note": f"{share(suspects, total)} of all",
             "accent": suspects > 0,
         },
-        {"value": f"{sure:,}", "name": "of them sure", "note": "other class at over 50 %"},
+        {"value": f"{sure:,}", "name": "of them sure", "note": f"score {SURE} or more"},
     ]
     errors = view.info.curves.get("validation_error", ())
     if len(errors):
@@ -75,12 +78,18 @@ def sentences(view: RunView) -> list[str]:
         return [*found, *view.info.notes]
     found.append(
         f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, believed "
-        f"in another class than the label's. These are the suspected labels. Of {sure:,} it was sure, giving "
-        "that class more than all others together: there the label is most likely wrong."
+        f"in another class than the label's. These are the suspected labels. Of {sure:,} it was sure: their "
+        f"score is {SURE} or more, and the label had hardly a chance against the other class."
     )
     if suspects > sure:
         found.append(
             f"The other {suspects - sure:,} are less certain: some labels are wrong, some instances hard."
+        )
+    errors = view.info.curves.get("validation_error", ())
+    if len(errors) and min(errors) > WEAK:
+        found.append(
+            f"The validation error is {min(errors):.0f} % at best. As far as the validation labels are right, "
+            "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
         )
     if pairs := frequent_confusions(view):
         found.append(f"Most often: {'; '.join(pairs)}.")
@@ -137,9 +146,16 @@ def curves_note(view: RunView) -> str:
         )
     if len(train) and len(validation):
         parts.append(
-            f"At the end the model errs on {train[-1]:.1f} % of the training labels and on "
-            f"{validation[-1]:.1f} % of the validation labels, wrong labels included."
+            f"At the end the training error is {train[-1]:.1f} % and the validation error "
+            f"{validation[-1]:.1f} %, labels that are wrong themselves included."
         )
+    if info.kind == "tagging":
+        parts.append(
+            "The training error counts words; where the tags are entities, the validation error counts those "
+            "(100 - F1)."
+        )
+    if "recipe" in info.model:
+        parts.append("The validation part is the recipe's test set.")
     return " ".join(parts)
 
 

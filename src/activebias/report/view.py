@@ -14,8 +14,8 @@ from activebias.report.suspects import audit_run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# A suspect is called sure when the believed class had more than all others together, over the epochs.
-SURE = 0.5
+# A suspect is called sure from this score on: the other class is nine times as probable as the label.
+SURE = 0.9
 
 
 class Field(NamedTuple):
@@ -51,8 +51,8 @@ class RunView:
 
     @property
     def sure(self) -> NDArray[np.bool_]:
-        """The suspects whose believed class had more than half of the probability, over the epochs."""
-        return self.suspected & (self.instances.believed_prob > SURE)
+        """The suspects of the highest scores."""
+        return self.suspected & (self.audit.score >= SURE)
 
 
 def view_run(folder: RunFolder) -> RunView:

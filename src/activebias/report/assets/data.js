@@ -84,7 +84,11 @@ Report.data = (() => {
       fields,
       picture: picture ?? (() => null),
       className: (code) => run.class_names[code] ?? `class ${code}`,
-      caption: (i) => fields[0]?.at(i) ?? "",
+      /** A few words that tell the instance: its file, its text or word; of a row all its columns. */
+      caption: (i) => {
+        if (run.kind !== "table") return fields[0]?.at(i) ?? "";
+        return fields.filter((field) => field.at(i) !== null).map((field) => `${field.name}=${field.at(i)}`).join(", ");
+      },
       /** [number of the visit, probability] of every visit that is kept. */
       visits: (i) => {
         const found = [];
