@@ -88,7 +88,7 @@ def sentences(view: RunView) -> list[str]:
     errors = view.info.curves.get("validation_error", ())
     if len(errors) and min(errors) > WEAK:
         found.append(
-            f"The validation error is {min(errors):.0f} % at best. As far as the validation labels are right, "
+            f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
             "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
         )
     if pairs := frequent_confusions(view):
