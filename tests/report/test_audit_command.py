@@ -142,7 +142,7 @@ def test_from_training_to_the_wrong_labels(tmp_path):
     found = audit_run(folder)
     assert found.rival is not None
     assert average_precision_score(wrong, found.score) > 0.98
-    assert wrong[found.suspected].mean() > 0.9
+    assert wrong[found.suspected].mean() > 0.8
     assert found.suspected[wrong].mean() > 0.9
     believed = folder.instances().believed[wrong] == data.clean_targets[wrong].numpy()
     assert believed.mean() > 0.9
