@@ -6,8 +6,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from sklearn.metrics import average_precision_score
 
 from activebias import audit
+from activebias.lab import get_recipe
+from activebias.lab.prepared import load_data, prepare
 from activebias.report.folder import Inputs, read_run
 from activebias.report.suspects import audit_run, rows
 from small_run import HISTORY, images, invoke, write
@@ -125,3 +129,20 @@ def test_a_failed_write_leaves_the_old_file(run, tmp_path, monkeypatch):
 
 def test_the_order_is_that_of_the_library(run):
     assert [row["index"] for row in rows(read_run(run.path), audit_run(run))] == audit_run(run).order.tolist()
+
+
+def test_from_training_to_the_wrong_labels(tmp_path):
+    # The whole way of a user, on a recipe whose wrong labels are known.
+    recipe = get_recipe("digits").shortened(12)
+    result = invoke("train", "digits", "--epochs", 12, "--out", tmp_path / "run", "--quiet")
+    assert result.exit_code == 0, result.output
+    data = prepare(recipe, load_data(recipe), seed=0, device=torch.device("cpu")).dataset
+    wrong = (data.train.targets != data.clean_targets).numpy()
+    folder = read_run(tmp_path / "run")
+    found = audit_run(folder)
+    assert found.rival is not None
+    assert average_precision_score(wrong, found.score) > 0.98
+    assert wrong[found.suspected].mean() > 0.8
+    assert found.suspected[wrong].mean() > 0.9
+    believed = folder.instances().believed[wrong] == data.clean_targets[wrong].numpy()
+    assert believed.mean() > 0.9

@@ -215,11 +215,12 @@ def _tell(folder: "RunFolder") -> None:
     measure = "validation error" if "recipe" not in info.model else "test error"
     emphasis = ""
     if info.method != "scan" and info.burn_in < info.epochs:
-        emphasis = f" From epoch {info.burn_in} on (the burn-in was over), {info.method} emphasised."
+        emphasis = f" The burn-in took {info.burn_in} epochs, then {info.method} emphasised."
     show(
         f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
-        f"{curve[-1]:.1f} % after {info.epochs} epochs (best {best:.1f} % in epoch {curve.index(best)}), "
-        f"training error {info.curves['train_error'][-1]:.1f} %.{emphasis} The run folder is {folder.path}. Next: "
+        f"{curve[-1]:.1f} % after {info.epochs} epochs (best {best:.1f} % after {curve.index(best) + 1}), "
+        f"training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
+        f"The run folder is {folder.path}. Next: "
         f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
         f"`activebias report {folder.path}` writes a page to look at."
     )

@@ -109,8 +109,8 @@ def _note_duplicates(pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> li
     copies = len(pixels) - len(seen)
     if not copies:
         return []
-    other = f"; {conflicts} of them in another class" if conflicts else ""
-    return [f"{copies} images are exact copies of others{other}: copies are never divided between the parts."]
+    other = f", {conflicts} of them in another class" if conflicts else ""
+    return [f"Duplicate images: {copies}{other}. Duplicates are never divided between the parts."]
 
 
 def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:

@@ -40,7 +40,7 @@ def train_own(
     """Train a small model on data of one's own, and write the run folder `out`."""
     check_target(out)
     learner = OwnLearner(data, method=method, seed=seed, device=torch.device(device))
-    settings = {"method": method, "seed": seed, "model": data.model, "data": _digest(data)}
+    settings = {"method": method, "seed": seed, "model": str(learner.model), "data": _digest(data)}
     checkpoint = checkpoint_beside(out)
     train(learner, epochs, checkpoint, fingerprint=_hash(settings), on_epoch=on_epoch)
     info = RunInfo(
@@ -84,7 +84,7 @@ def train_recipe(
     inputs = inputs_of(data.dataset)  # first: it may lack a package
     learner = RecipeLearner(recipe, data, resolve_method(method), seed=seed)
     checkpoint = checkpoint_beside(out)
-    settings = {"method": method, "seed": seed, "config": recipe.config()}
+    settings = {"method": method, "seed": seed, "model": str(learner.model), "config": recipe.config()}
     train(learner, recipe.epochs, checkpoint, fingerprint=_hash(settings), on_epoch=on_epoch)
     info = RunInfo(
         kind=kind_of(data.dataset),

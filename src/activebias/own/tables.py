@@ -110,9 +110,7 @@ def _read(path: Path) -> "DataFrame":
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
         else:
-            frame = pd.read_csv(path, sep="\t" if path.suffix.lower() == ".tsv" else ",", low_memory=False)
-            if len(frame.columns) == 1:  # perhaps semicolons or tabs: let pandas find out
-                frame = pd.read_csv(path, sep=None, engine="python")
+            frame = pd.read_csv(path, sep=_separator(path), low_memory=False)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8.") from error
     except Exception as error:  # parsers raise many kinds
@@ -121,6 +119,13 @@ def _read(path: Path) -> "DataFrame":
     if frame.empty:
         raise ValueError(f"{path} has no rows.")
     return frame.rename(columns=str).reset_index(drop=True)
+
+
+def _separator(path: Path) -> str:
+    """Return what separates the names in the first line: of comma, semicolon and tab, the most frequent."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    return max(",;\t", key=first.count)
 
 
 def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
@@ -179,4 +184,4 @@ def _note_copies(copies: NDArray[Any], labels: NDArray[np.int64]) -> list[str]:
         return []
     conflicts = int((labels != labels[first][group]).sum())
     other = f", {conflicts} of them with another label" if conflicts else ""
-    return [f"{number} rows are duplicates of others{other}: duplicates are never divided between the parts."]
+    return [f"Duplicate rows: {number}{other}. Duplicates are never divided between the parts."]

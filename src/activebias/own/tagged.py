@@ -140,4 +140,4 @@ def _note_copies(sentences: list[Sentence]) -> list[str]:
         return []
     conflicts = len(set(sentences)) - len({words for words, _ in sentences})
     other = f", {conflicts} of them with other tags" if conflicts else ""
-    return [f"{number} sentences are copies of others{other}: copies are never divided between the parts."]
+    return [f"Duplicate sentences: {number}{other}. Duplicates are never divided between the parts."]
