@@ -1,7 +1,6 @@
 """A headless Chromium, and what the report's tests do in it."""
 
 import shutil
-import time
 
 import pytest
 from selenium import webdriver
@@ -66,7 +65,10 @@ class Page:
     def type(self, selector, text):
         self.find(selector).clear()
         self.find(selector).send_keys(text)
-        time.sleep(0.3)  # the page waits for the end of typing
+
+    def counts(self, text):
+        """Wait until the line above the table begins so: the page waits for the end of typing."""
+        return self.until(lambda: self.find("#count").text.startswith(text))
 
     def press(self, *keys):
         actions = ActionChains(self.browser)

@@ -39,35 +39,37 @@ Report.data = (() => {
     );
   }
 
+  /** A function from an instance to the address of its picture, or to null where that was left out. */
   async function picturesOf(images) {
-    if (!images) return null;
-    const [places, sheets] = await Promise.all([
-      numbers(images.places),
-      Promise.all(
-        images.sheets.map((id) => {
-          const picture = new Image();
-          picture.src = `data:${images.mime};base64,${encoded(id)}`;
-          return picture.decode().then(() => picture);
-        }),
-      ),
-    ]);
+    if (!images) return () => null;
+    const places = await numbers(images.places);
+    const [width, height] = images.cell;
+    const perSheet = images.across * images.across;
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = images.cell;
     const context = canvas.getContext("2d");
-    const perSheet = images.across * images.across;
 
-    /** The picture of an instance as a data address, or null where it was left out. */
-    return (instance) => {
-      const place = places[instance];
-      if (place < 0) return null;
-      const [width, height] = images.cell;
+    // A sheet is decoded when it is first looked at: all of them would take long, and much memory.
+    const sheets = new Map();
+    function sheet(number) {
+      if (!sheets.has(number)) {
+        const picture = new Image();
+        picture.src = `data:${images.mime};base64,${encoded(images.sheets[number])}`;
+        sheets.set(number, picture.decode().then(() => picture));
+      }
+      return sheets.get(number);
+    }
+
+    async function address(place) {
+      const source = await sheet(Math.floor(place / perSheet));
       const cell = place % perSheet;
-      const x = (cell % images.across) * width;
-      const y = Math.floor(cell / images.across) * height;
+      const x = (cell % images.across) * width, y = Math.floor(cell / images.across) * height;
       context.clearRect(0, 0, width, height);
-      context.drawImage(sheets[Math.floor(place / perSheet)], x, y, width, height, 0, 0, width, height);
+      context.drawImage(source, x, y, width, height, 0, 0, width, height);
       return canvas.toDataURL();
-    };
+    }
+
+    return (instance) => (places[instance] < 0 ? null : address(places[instance]));
   }
 
   async function load(run) {
@@ -82,7 +84,7 @@ Report.data = (() => {
       ...run,
       columns,
       fields,
-      picture: picture ?? (() => null),
+      picture,
       className: (code) => run.class_names[code] ?? `class ${code}`,
       /** A few words that tell the instance: its file, its text or word; of a row all its columns. */
       caption: (i) => {

@@ -13,8 +13,11 @@ Report.detail = (() => {
   function picture(run, i, attributes) {
     const address = run.picture(i);
     if (!address) return null;
-    const small = Math.max(...run.images.cell) <= 64;
-    return make("img", { ...attributes, class: `${attributes.class ?? ""}${small ? " pixelated" : ""}`.trim(), src: address, alt: altText(run, i) });
+    const [width, height] = run.images.cell;
+    const small = Math.max(width, height) <= 64;
+    const image = make("img", { ...attributes, class: `${attributes.class ?? ""}${small ? " pixelated" : ""}`.trim(), width, height, alt: altText(run, i) });
+    address.then((found) => { image.src = found; });
+    return image;
   }
 
   function verdict(run, i) {
