@@ -51,15 +51,15 @@ def check(folder):
 
 
 def test_images(tmp_path):
-    write_digits(tmp_path / "photos", 300, moved=0.1)
+    write_digits(tmp_path / "photos", 150, moved=0.1)
     (tmp_path / "photos" / "digit 1" / "broken.png").write_text("x")
-    result = run("--images", "photos", "--epochs", 8, "--seed", 3)
+    result = run("--images", "photos", "--epochs", 3, "--seed", 3)
     said = " ".join(result.stdout.split())
-    assert said.startswith("Trained on 240 images of 10 classes: validation error")
+    assert said.startswith("Trained on 120 images of 10 classes: validation error")
     assert "`activebias audit runs/photos`" in said
     assert "`activebias report runs/photos`" in said
     assert "broken.png: it is no image that can be read" in result.stderr
-    assert "photos: epoch 8 of 8, validation error" in result.stderr
+    assert "photos: epoch 3 of 3, validation error" in result.stderr
     folder = read_run("runs/photos")
     wrong = check(folder)
     assert folder.info.kind == "images"
@@ -73,7 +73,7 @@ def test_images(tmp_path):
     assert error == pytest.approx(folder.info.curves["train_error"][-1], abs=1e-3)
     bias = ab.ActiveBias(
         "wtc",
-        num_instances=240,
+        num_instances=120,
         num_classes=10,
         burn_in="auto",
         seed=folder.bias_state()["settings"]["seed"],
@@ -103,7 +103,7 @@ def test_text(tmp_path):
     frame = pd.DataFrame({"review": texts, "stars": ["high" if k % 2 else "low" for k in range(120)]})
     frame.loc[7, "stars"] = "low"
     frame.to_parquet(tmp_path / "reviews.parquet")
-    run("--csv", "reviews.parquet", "--target", "stars", "--quiet", "--epochs", 20, "--validation", 0.1)
+    run("--csv", "reviews.parquet", "--target", "stars", "--quiet", "--epochs", 12, "--validation", 0.1)
     folder = read_run("runs/reviews")
     check(folder)
     assert folder.info.kind == "text"
