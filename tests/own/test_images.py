@@ -7,21 +7,9 @@ import pytest
 
 pytest.importorskip("PIL")
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from activebias.own.images import read_images
-
-
-def write_digits(folder, number=200, *, moved=0.0, seed=0):
-    """Write real digits as PNG files, one folder a class; a share of them into the wrong folder."""
-    data, chooser = load_digits(), np.random.default_rng(seed)
-    for k, (image, label) in enumerate(zip(data.images[:number], data.target, strict=False)):
-        place = (label + chooser.integers(1, 10)) % 10 if chooser.random() < moved else label
-        (folder / f"digit {place}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray((image * 255 / 16).astype(np.uint8)).save(
-            folder / f"digit {place}" / f"{k}_{label}.png"
-        )
-    return folder
+from own_data import write_digits
 
 
 @pytest.fixture

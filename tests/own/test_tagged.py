@@ -4,29 +4,11 @@ import pytest
 import torch
 
 pytest.importorskip("pandas")
+pytest.importorskip("PIL")
 
 from activebias.lab.data import IGNORE
 from activebias.own.tagged import read_tagged
-
-NAMES = ["Ada", "Grace", "Alan", "Kurt", "Emmy"]
-PLACES = ["Paris", "Rome", "Kyoto"]
-
-
-def made_up(number=60):
-    """Return sentences like WNUT-17's, as the lines of a file."""
-    lines = []
-    for k in range(number):
-        name, place = NAMES[k % 5], PLACES[k % 3]
-        words = [
-            (name, "B-person"),
-            ("Smith", "I-person"),
-            ("saw", "O"),
-            (f"@user{k}", "O"),
-            ("in", "O"),
-            (place, "B-location"),
-        ]
-        lines += [f"{word}\t{tag}" for word, tag in words[k % 2 :]] + [""]
-    return "\n".join(lines)
+from own_data import PLACES, made_up
 
 
 @pytest.fixture

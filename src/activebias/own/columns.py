@@ -17,7 +17,7 @@ Role = Literal["number", "category", "text", "nothing"]
 MOST_CATEGORIES = 50
 # From this share on, a column is one of numbers in which the rest are mistakes.
 MOSTLY = 0.9
-NUM_HASHES = 2**15
+NUM_HASHES = 2**14
 MOST_WORDS = 512
 
 

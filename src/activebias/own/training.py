@@ -119,7 +119,7 @@ class OwnLearner:
             device=device,
             seed=derived_seed(seed, "order"),
         )
-        self.batch_size = batch_size_for(len(data.train))
+        self.batch_size = batch_size_for(len(data.train), most=128 if self.tokens is None else 16)
         self._sampler = self.bias.sampler(
             batch_size=self.batch_size, num_sequences=None if self.tokens is None else len(data.train)
         )
@@ -269,13 +269,15 @@ def predictions_of(
     )
 
 
-def batch_size_for(num_examples: int) -> int:
-    """Return a power of two from 8 to 128 that leaves at least 20 steps an epoch where it can.
+def batch_size_for(num_examples: int, *, most: int = 128) -> int:
+    """Return a power of two from 8 to `most` that leaves at least 20 steps an epoch where it can.
+
+    Sentences are many instances each: 16 of them make a batch.
 
     >>> [batch_size_for(number) for number in (100, 1000, 60000)]
     [8, 32, 128]
     """
-    return min(max(1 << (num_examples // 20).bit_length() >> 1, 8), 128)
+    return min(max(1 << (num_examples // 20).bit_length() >> 1, 8), most)
 
 
 def checkpoint_beside(path: Path) -> Checkpoint:
