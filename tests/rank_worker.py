@@ -139,3 +139,22 @@ def report(bias, model, drawn):
         "weights": [parameter.detach().flatten().tolist() for parameter in model.parameters()],
         "position": bias._order.position,
     }
+
+
+def end_burn_in(rank, num_ranks):
+    """Train with automatic burn-ins; return in which epochs this rank emphasised, by who reported."""
+    return {whose: end_one_burn_in(rank, num_ranks, whose) for whose in ("own", "first")}
+
+
+def end_one_burn_in(rank, num_ranks, whose):
+    bias = ab.ActiveBias("wtc", num_instances=8, num_classes=2, burn_in="auto")
+    seen = []
+    for epoch, error in enumerate([0.5, 0.4, 0.3, 0.31, 0.3, 0.33, 0.2, 0.2]):
+        bias.set_epoch(epoch)
+        seen.append(bias.emphasises)
+        bias.record(torch.arange(rank, 8, num_ranks), torch.full((8 // num_ranks,), 0.4))
+        if whose == "own":  # alone, no rank would stop here: only the mean saturates
+            bias.report_validation_error(error + (0.05 if (epoch + rank) % 2 else -0.05))
+        elif rank == 0:
+            bias.report_validation_error(error)
+    return seen

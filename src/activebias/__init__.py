@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from activebias import emphasis as emphasis
     from activebias import statistics as statistics
     from activebias.active_bias import ActiveBias as ActiveBias
+    from activebias.auditing import Audit as Audit
+    from activebias.auditing import audit as audit
     from activebias.history import PredictionHistory as PredictionHistory
     from activebias.indexing import TokenIndex as TokenIndex
     from activebias.indexing import collate_with_index as collate_with_index
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
     from activebias.methods import METHODS as METHODS
     from activebias.methods import Method as Method
     from activebias.statistics import Estimate as Estimate
+    from activebias.validation import MemorisationWarning as MemorisationWarning
 
 _MODULES = {
     "ActiveBias": "active_bias",
+    "Audit": "auditing",
+    "audit": "auditing",
     "PredictionHistory": "history",
     "TokenIndex": "indexing",
     "collate_with_index": "indexing",
@@ -30,6 +35,7 @@ _MODULES = {
     "METHODS": "methods",
     "Method": "methods",
     "Estimate": "statistics",
+    "MemorisationWarning": "validation",
 }
 
 __all__ = ["__version__", "emphasis", "statistics", *_MODULES]

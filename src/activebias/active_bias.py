@@ -2,7 +2,7 @@
 
 from collections.abc import Sized
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,9 @@ from activebias.memory import InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import metrics
 from activebias.order import EpochOrder
-from activebias.sampling import EmphasisSampler
+from activebias.sampling import EmphasisSampler, num_items_of
 from activebias.steps import Step
+from activebias.validation import Validation
 
 
 class ActiveBias:
@@ -37,7 +38,8 @@ class ActiveBias:
         method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc) or a `Method` of your own.
         num_instances: the length of the training set; in tagging, the number of its words.
         num_classes: the number of classes; every history starts with the entry 1 / num_classes.
-        burn_in: for this many epochs histories are recorded, but nothing is emphasised.
+        burn_in: for this many epochs histories are recorded, but nothing is emphasised. With "auto" it
+            ends when the validation error, which you then report every epoch, stops improving.
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
@@ -53,7 +55,7 @@ class ActiveBias:
         *,
         num_instances: int,
         num_classes: int,
-        burn_in: int = 0,
+        burn_in: int | Literal["auto"] = 0,
         window: int | None = None,
         remove_outliers: bool = True,
         storage: str = "float32",
@@ -66,7 +68,8 @@ class ActiveBias:
         self.method = get_method(method)
         self.num_instances = checks.integer("num_instances", num_instances, at_least=1)
         self.num_classes = checks.integer("num_classes", num_classes, at_least=2)
-        self.burn_in = checks.integer("burn_in", burn_in, at_least=0)
+        self._validation = Validation(burn_in)
+        self.burn_in = self._validation.burn_in
         self.remove_outliers = bool(remove_outliers)
         self.seed = checks.integer("seed", seed, at_least=0)
         self.group = group
@@ -99,6 +102,11 @@ class ActiveBias:
         return self._order.epoch
 
     @property
+    def burn_in_end(self) -> int | None:
+        """The first epoch with emphasis; None while an automatic burn-in lasts."""
+        return self._validation.burn_in_end
+
+    @property
     def emphasises(self) -> bool:
         """Whether the burn-in is over."""
         return self._memory.emphasises
@@ -114,15 +122,26 @@ class ActiveBias:
         self._memory.append(self._step.take())
         if self.method.order == "emphasis" and self.emphasises:
             self._order.warn_if_nobody_drew(self.method.name)
+        if self._order.epoch is not None:
+            self._validation.end_epoch(epoch, self.group)
         self._order.begin(epoch, scans=self.method.order == "scan")
         self._prepare_epoch()
 
     def _prepare_epoch(self) -> None:
         epoch, sampler = self._order.epoch, self._step.sampler
         self._memory.prepare_epoch(
-            emphasises=epoch is not None and epoch >= self.burn_in,
+            emphasises=epoch is not None and self._validation.burn_in_is_over(epoch),
             batch_size=None if sampler is None or self._step.num_ranks > 1 else sampler.batch_size,
         )
+
+    def report_validation_error(self, error: float) -> None:
+        """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
+
+        `burn_in="auto"` ends when three epochs in a row have brought no new best error. Whatever the burn-in,
+        a model that has its training set by heart early is warned of, once (`MemorisationWarning`); looking
+        waits for the device. The last report of an epoch counts. Several ranks go by the mean of theirs.
+        """
+        self._validation.report(error, epoch=self._require_epoch(), history=self.history)
 
     def sampler(
         self,
@@ -144,24 +163,8 @@ class ActiveBias:
             num_replicas, rank: default to torch.distributed's. Pass 1 and 0 where something else (Hugging
                 Face's Accelerate) shards the batches.
         """
-        num_items = self.num_instances
-        if num_sequences is not None:
-            if self.method.order != "scan":
-                raise ValueError(
-                    f"Method {self.method.name!r} draws single instances, but the words of a sentence train "
-                    "together: use scan, wd, we, wpv or wtc."
-                )
-            num_items = checks.integer("num_sequences", num_sequences, at_least=1)
-        if dataset is not None and len(dataset) != num_items:
-            raise ValueError(
-                f"The data set has {len(dataset)} samples, but the bias was made for {num_items}: "
-                "`num_instances` must be the length of the data set (in tagging, `num_sequences`)."
-            )
-        if num_items != self._order.num_items and self._order.position:
-            raise ValueError(
-                f"The epoch under way orders {self._order.num_items} items, but the sampler is to order "
-                f"{num_items}: pass the same `num_sequences` as before, or begin another epoch first."
-            )
+        num_items = num_items_of(self, dataset, num_sequences)
+        self._order.resize(num_items)
         own_rank, num_ranks = ranks(self.group)
         self._step.sampler = EmphasisSampler(
             self,
@@ -170,8 +173,6 @@ class ActiveBias:
             num_replicas=num_ranks if num_replicas is None else num_replicas,
             rank=own_rank if rank is None else rank,
         )
-        if num_items != self._order.num_items:
-            self._order.resize(num_items)
         return self._step.sampler
 
     def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
@@ -304,11 +305,10 @@ class ActiveBias:
         index, prob, mask = self._checked(index, prob, mask)
         self._look_up_and_take(index, prob, self._step.mask(index, mask))
 
-    def _require_epoch(self) -> None:
+    def _require_epoch(self) -> int:
         if self._order.epoch is None:
-            raise RuntimeError(
-                "The epoch is not known: call `bias.set_epoch(epoch)` at the start of every epoch."
-            )
+            raise RuntimeError("The epoch is not known: call `bias.set_epoch(epoch)` before every epoch.")
+        return self._order.epoch
 
     @property
     def scores(self) -> torch.Tensor:
@@ -366,6 +366,7 @@ class ActiveBias:
             "format": FORMAT,
             "settings": self._settings(),
             "order": self._order.state_dict(),
+            "validation": self._validation.state_dict(),
             **self._memory.state_dict(),
         }
 
@@ -385,6 +386,7 @@ class ActiveBias:
             raise ValueError(f"it orders {num_items} items, but the sampler {sampler.num_items}")
         self._memory.load_state_dict(state)
         self._order.load_state_dict(state["order"])
+        self._validation.load_state_dict(state.get("validation"))
         self._step.drop()
         self._prepare_epoch()
 

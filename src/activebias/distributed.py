@@ -42,3 +42,16 @@ def _largest(size: int, device: torch.device, group: dist.ProcessGroup | None) -
     largest = torch.tensor([size], device=device)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     return int(largest)
+
+
+def mean_over_ranks(value: float | None, group: dist.ProcessGroup | None) -> float | None:
+    """Return the mean of what the ranks that have a value give; None if none has. Every rank must call it."""
+    if ranks(group)[1] == 1:
+        return value
+    device = torch.device("cpu")
+    if dist.get_backend(group) == "nccl":
+        device = torch.device("cuda", torch.cuda.current_device())
+    message = torch.tensor([value or 0.0, float(value is not None)], dtype=torch.float64, device=device)
+    dist.all_reduce(message, group=group)
+    total, count = message.tolist()
+    return total / count if count else None

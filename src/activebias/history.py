@@ -226,6 +226,12 @@ class PredictionHistory:
         values: torch.Tensor = decode(self._values[index[..., None], slot], self.storage)
         return values.masked_fill(~valid, 0.0), valid
 
+    def latest(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the newest entry of the given instances, float32."""
+        slot = (self._count[index].long() - 1) % self.capacity
+        newest: torch.Tensor = decode(self._values[index, slot], self.storage)
+        return newest
+
     def make_room(self, num_entries: int) -> bool:
         """Make sure that every instance has room for `num_entries` more; waits for the device.
 

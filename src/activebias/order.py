@@ -61,6 +61,13 @@ class EpochOrder:
 
     def resize(self, num_items: int) -> None:
         """Order another number of things: the sentences of a tagging task, whose words are the instances."""
+        if num_items == self.num_items:
+            return
+        if self.position:
+            raise ValueError(
+                f"The epoch under way orders {self.num_items} items, but the sampler is to order "
+                f"{num_items}: pass the same `num_sequences` as before, or begin another epoch first."
+            )
         self.num_items = num_items
         self._begin()
 

@@ -1,14 +1,34 @@
 """The torch sampler that yields the instances of an epoch in the method's order, on every rank its part."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.utils.data import Dataset, DistributedSampler
 
+from activebias import checks
+
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
+
+
+def num_items_of(bias: "ActiveBias", dataset: Sized | None, num_sequences: int | None) -> int:
+    """Return how many items the sampler of `bias` orders: its instances, or the sentences of their words."""
+    num_items = bias.num_instances
+    if num_sequences is not None:
+        if bias.method.order != "scan":
+            raise ValueError(
+                f"Method {bias.method.name!r} draws single instances, but the words of a sentence train "
+                "together: use scan, wd, we, wpv or wtc."
+            )
+        num_items = checks.integer("num_sequences", num_sequences, at_least=1)
+    if dataset is not None and len(dataset) != num_items:
+        raise ValueError(
+            f"The data set has {len(dataset)} samples, but the bias was made for {num_items}: "
+            "`num_instances` must be the length of the data set (in tagging, `num_sequences`)."
+        )
+    return num_items
 
 
 class EmphasisSampler(DistributedSampler[int]):

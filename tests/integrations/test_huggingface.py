@@ -105,6 +105,18 @@ def test_evaluation_leaves_no_trace(tmp_path):
     assert "eval_loss" in trainer.evaluate(ab.with_index(samples(False)))
 
 
+def test_an_automatic_burn_in_follows_the_evaluation(tmp_path):
+    trainer = make_trainer(folder=tmp_path, eval_strategy="epoch", num_train_epochs=6)
+    trainer.bias = ab.ActiveBias("wpv", num_instances=len(samples(False)), num_classes=3, burn_in="auto")
+    trainer.compute_metrics = lambda prediction: {"error": 0.5}
+    trainer.validation_error = "eval_error"
+    trainer.train()
+    assert trainer.bias.burn_in_end == 4
+    trainer.validation_error = "eval_eror"
+    with pytest.raises(RuntimeError, match="The evaluation gave no 'eval_eror': return it from"):
+        trainer.evaluate()
+
+
 def test_label_smoothing_reaches_the_loss(tmp_path):
     smoothed, plain = (
         make_trainer("scan", folder=tmp_path, label_smoothing_factor=factor, max_steps=1)

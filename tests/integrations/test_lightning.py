@@ -67,7 +67,7 @@ def make_bias(method: str = "wpv") -> ab.ActiveBias:
     return ab.ActiveBias(method, num_instances=NUM_INSTANCES, num_classes=2, burn_in=1)
 
 
-def fit(bias, folder: Path, *, callbacks=(), ckpt_path=None, module=None, **options) -> tuple:
+def fit(bias, folder: Path, *, callback=None, callbacks=(), ckpt_path=None, module=None, **options) -> tuple:
     module = module or Classifier(bias)
     trainer = Trainer(
         **{
@@ -78,7 +78,7 @@ def fit(bias, folder: Path, *, callbacks=(), ckpt_path=None, module=None, **opti
             "enable_checkpointing": bool(callbacks),
             "enable_progress_bar": False,
             "enable_model_summary": False,
-            "callbacks": [ActiveBiasCallback(bias), *callbacks],
+            "callbacks": [callback or ActiveBiasCallback(bias), *callbacks],
             **options,
         }
     )
@@ -225,3 +225,24 @@ def test_a_sampler_made_before_the_ranks_are_known_is_refused():
 
 def test_example_on_two_processes(run_example, plain_accuracy):
     assert run_example("lightning_trainer.py", "--devices", "2") == plain_accuracy
+
+
+class Validated(Classifier):
+    """Logs errors as if they had been measured: the best in epoch 0."""
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_error", 0.3 + 0.01 * self.current_epoch)
+
+
+def test_an_automatic_burn_in_follows_the_logged_error(tmp_path):
+    bias = ab.ActiveBias("wpv", num_instances=NUM_INSTANCES, num_classes=2, burn_in="auto")
+    callback = ActiveBiasCallback(bias, validation_error="val_error")
+    fit(bias, tmp_path, callback=callback, module=Validated(bias), max_epochs=6, limit_val_batches=1)
+    assert bias.burn_in_end == 4
+
+
+def test_an_error_that_nobody_logs_is_refused(tmp_path):
+    bias = make_bias()
+    callback = ActiveBiasCallback(bias, validation_error="val_eror")
+    with pytest.raises(RuntimeError, match="logged no 'val_eror' in validation"):
+        fit(bias, tmp_path, callback=callback, module=Validated(bias), limit_val_batches=1)

@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import EpochScoring
+from skorch.dataset import ValidSplit
 from torch.utils.data import DataLoader, TensorDataset
 
 import activebias as ab
@@ -104,6 +105,13 @@ def test_validation_split_and_training_scores():
     ).fit(X, Y)
     assert model.bias_.num_instances == 48
     assert len(model.history[:, "train_acc"]) == len(model.history[:, "valid_acc"]) == 2
+
+
+def test_an_automatic_burn_in_follows_the_validation_split():
+    split = ValidSplit(5, stratified=True)
+    net = classifier(burn_in="auto", max_epochs=6, lr=0.0, train_split=split)  # nothing improves
+    net.fit(X, Y)
+    assert net.bias_.burn_in_end == 4
 
 
 def test_partial_fit_goes_on_and_wants_the_same_data():

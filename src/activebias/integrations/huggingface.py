@@ -43,12 +43,15 @@ class ActiveBiasMixin(_Base):
         *args: Any,
         bias: ActiveBias,
         token_index: TokenIndex | None = None,
+        validation_error: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take a bias, and for tagging the numbering of the words that have a label.
 
         Everything else is the Trainer's. `token_index` is `TokenIndex` of the number of labels other than
         -100 of every training sentence; the bias's `num_instances` is then `token_index.num_instances`.
+        `validation_error` names what `compute_metrics` returns as the share of wrong examples, such as
+        "eval_error": the bias is told it after every evaluation, which `burn_in="auto"` needs.
         """
         super().__init__(*args, **kwargs)
         if self.train_dataset is not None and not isinstance(self.train_dataset, IndexedDataset):
@@ -64,6 +67,7 @@ class ActiveBiasMixin(_Base):
             )
         self.bias = bias
         self.token_index = token_index
+        self.validation_error = validation_error
         # `compute_loss` divides by the items of the whole step, over all ranks and accumulated batches.
         self.loss_is_scaled_for_ga = True
         self._sampler: EmphasisSampler | None = None
@@ -181,6 +185,24 @@ class _StateCallback(TrainerCallback):
         if args.should_save:
             folder = os.path.join(str(args.output_dir), f"checkpoint-{state.global_step}")
             self._trainer.bias.save(os.path.join(folder, STATE_NAME))
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        name = self._trainer.validation_error
+        if name is None or self._trainer.bias.epoch is None:
+            return
+        if metrics is None or name not in metrics:
+            raise RuntimeError(
+                f"The evaluation gave no {name!r}: return it from `compute_metrics`, without the 'eval_', "
+                "as the share of wrong examples, or give another `validation_error`."
+            )
+        self._trainer.bias.report_validation_error(metrics[name])
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -24,11 +24,22 @@ class ActiveBiasCallback(Callback):
     counts what is accumulated: the loader's times `accumulate_grad_batches`. Lightning leaves this sampler
     alone.
 
+    With `validation_error`, the name under which the module logs the share of wrong validation examples, the
+    bias is told that error after every validation: `burn_in="auto"` needs it.
+
     A run that goes on from a checkpoint, mid-epoch too, sees only the batches not yet trained on.
     """
 
-    def __init__(self, bias: ActiveBias, *, log_metrics: bool = True, prefix: str = "active_bias/") -> None:
+    def __init__(
+        self,
+        bias: ActiveBias,
+        *,
+        validation_error: str | None = None,
+        log_metrics: bool = True,
+        prefix: str = "active_bias/",
+    ) -> None:
         """Log every metric of the bias under `prefix` at the end of an epoch, unless told not to."""
+        self.validation_error = validation_error
         self.bias = bias
         self.log_metrics = log_metrics
         self.prefix = prefix
@@ -73,6 +84,17 @@ class ActiveBiasCallback(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the epoch."""
         self.bias.set_epoch(trainer.current_epoch)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tell the bias the validation error."""
+        if self.validation_error is None or trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        if self.validation_error not in trainer.callback_metrics:
+            raise RuntimeError(
+                f"The module logged no {self.validation_error!r} in validation: log it there, as the share "
+                "of wrong examples, or give ActiveBiasCallback another `validation_error`."
+            )
+        self.bias.report_validation_error(float(trainer.callback_metrics[self.validation_error]))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the metrics; they are the same on all ranks, which averages leave as they are."""

@@ -1,7 +1,7 @@
 """Active Bias as a scikit-learn classifier, built on skorch."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -20,8 +20,9 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     """skorch's NeuralNetClassifier that emphasises instances by what the network has predicted for them.
 
     `method`, `burn_in`, `window`, `remove_outliers` and `seed` are those of `ActiveBias` and can be searched
-    over like any other parameter. Everything else is skorch's. The module returns logits (the default
-    criterion is CrossEntropyLoss), or probabilities with NLLLoss, as skorch has it; labels are 0 … C-1.
+    over like any other parameter; `burn_in="auto"` follows skorch's `valid_acc`. Everything else is skorch's.
+    The module returns logits (the default criterion is CrossEntropyLoss), or probabilities with NLLLoss, as
+    skorch has it; labels are 0 … C-1.
 
     The bias that was trained with is `bias_`.
     """
@@ -31,7 +32,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         module: Any,
         *args: Any,
         method: str | Method = "wpv",
-        burn_in: int = 0,
+        burn_in: int | Literal["auto"] = 0,
         window: int | None = None,
         remove_outliers: bool = True,
         seed: int = 0,
@@ -88,8 +89,12 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
         """Begin an epoch; skorch's history goes on counting in `partial_fit`."""
         super().on_epoch_begin(net, **kwargs)
-        if self.bias_ is not None:
-            self.bias_.set_epoch(len(self.history) - 1)
+        if self.bias_ is None:
+            return
+        # The scores of an epoch are there when the next one begins.
+        if self.bias_.epoch is not None and len(self.history) > 1 and "valid_acc" in self.history[-2]:
+            self.bias_.report_validation_error(1 - self.history[-2]["valid_acc"])
+        self.bias_.set_epoch(len(self.history) - 1)
 
     def get_loss(
         self, y_pred: Any, y_true: torch.Tensor, X: Any = None, training: bool = False

@@ -1,0 +1,80 @@
+"""What the commands share: their options, one-sentence errors, and how they print."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of results, checkpoints, models and figures.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Data folder (default: $ACTIVEBIAS_DATA or ~/.cache/activebias)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first trial; the others count up.")]
+Trials = Annotated[
+    int | None, typer.Option("--trials", min=1, help="Number of trials (default: the recipe's).")
+]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", min=1, help="Shorten to so many epochs, the burn-in in proportion.")
+]
+NoiseText = Annotated[
+    str | None,
+    typer.Option("--noise", help="Label noise: 0.1 (uniform), KIND:SHARE, human:ANNOTATION, or 0 for none."),
+]
+Methods = Annotated[
+    str | None, typer.Option("--methods", help="Methods, separated by commas (default: the recipe's).")
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def reports_errors(command: _Command) -> _Command:
+    """Turn an error into one sentence and exit code 1, and Ctrl-C into a hint; --debug shows everything."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, debug: bool = False, **options: Any) -> None:
+        try:
+            command(*arguments, debug=debug, **options)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except KeyboardInterrupt:
+            say("Stopped. The same command goes on where it was.")
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if debug:
+                raise
+            expected = isinstance(error, (ValueError, TypeError, OSError, RuntimeError))
+            text = " ".join(str(error).split()) or "no message"
+            say(f"activebias: {text if expected else f'unexpected {type(error).__name__}: {text}'}")
+            raise typer.Exit(1) from None
+
+    return wrapper  # type: ignore[return-value]
+
+
+def say(text: str) -> None:
+    """Write to the error stream, which leaves standard output to results."""
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
+
+
+def show(text: Any) -> None:
+    """Write a result to standard output."""
+    # Wide where nobody's window limits it: a table cut in a log file helps no one.
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=110)
+    console.print(text)
+
+
+def print_json(value: Any) -> None:
+    """Write one JSON object to standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

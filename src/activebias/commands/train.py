@@ -1,0 +1,226 @@
+"""Training one model: on data of one's own, or on a recipe of the paper."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from activebias.commands.shared import (
+    Data,
+    Debug,
+    Device,
+    Json,
+    NoiseText,
+    Quiet,
+    print_json,
+    reports_errors,
+    say,
+    show,
+)
+
+if TYPE_CHECKING:
+    from activebias.own.data import OwnData
+    from activebias.report.folder import RunFolder
+
+app = typer.Typer()
+
+# Enough for a burn-in of some ten epochs and as many again with emphasis, at the models' learning rates.
+EPOCHS = 30
+SHOWN = 5
+
+
+@app.command(epilog="Example: activebias train --images photos --out runs/photos")
+@reports_errors
+def train(
+    recipe_name: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="The column of the table that holds the labels.")
+    ] = None,
+    conll: Annotated[
+        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag a line.")
+    ] = None,
+    validation: Annotated[
+        str, typer.Option("--validation", help="Share of own data to validate on, or a file or folder.")
+    ] = "0.2",
+    method: Annotated[str, typer.Option("--method", help="One method.")] = "wtc",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is random.")] = 0,
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", min=1, help=f"Epochs (default: {EPOCHS}; a recipe's own)."),
+    ] = None,
+    noise: NoiseText = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The run folder (default: under runs, by the data's name).")
+    ] = None,
+    data: Data = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train one model and write a run folder, for `activebias audit` and `activebias report`."""
+    sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) != 1:
+        came = " and ".join(given) or "none"
+        raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    if recipe_name is not None:
+        folder = _train_recipe(recipe_name, method, seed, epochs, noise, out, data, device, quiet or as_json)
+    else:
+        if noise is not None:
+            raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
+        if (csv is None) != (target is None):
+            raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+        own = _read(images, csv, target, conll, _share_or_path(validation), seed, quiet or as_json)
+        path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
+        folder = _train_own(own, path, method, seed, epochs or EPOCHS, device, quiet or as_json)
+    if as_json:
+        print_json(_facts(folder))
+    else:
+        _tell(folder)
+
+
+def _train_recipe(
+    name: str,
+    method: str,
+    seed: int,
+    epochs: int | None,
+    noise: str | None,
+    out: Path | None,
+    data: Path | None,
+    device: str,
+    quiet: bool,
+) -> "RunFolder":
+    from activebias.lab import commands as lab
+    from activebias.own.progress import show_training
+    from activebias.own.runs import train_recipe
+
+    recipe = lab.find_recipe(name, noise=noise, epochs=epochs)
+    (method_name,) = lab.find_methods(method, recipe)[:1]
+    path = out or Path("runs") / f"{recipe.name}-{method_name}-{seed}"
+    place = lab.find_place(path.parent, data, device)
+    with show_training(recipe.name, recipe.epochs, quiet=quiet) as on_epoch:
+        return train_recipe(recipe, path, place=place, method=method_name, seed=seed, on_epoch=on_epoch)
+
+
+def _read(
+    images: Path | None,
+    csv: Path | None,
+    target: str | None,
+    conll: Path | None,
+    validation: float | Path,
+    seed: int,
+    quiet: bool,
+) -> "OwnData":
+    from activebias.own.images import read_images
+    from activebias.own.progress import show_reading
+    from activebias.own.tables import read_table
+    from activebias.own.tagged import read_tagged
+
+    if images is not None:
+        with show_reading("images", quiet=quiet) as on_image:
+            return read_images(images, validation=validation, seed=seed, on_image=on_image)
+    if csv is not None and target is not None:
+        return read_table(csv, target=target, validation=validation, seed=seed)
+    if conll is not None:
+        return read_tagged(conll, validation=validation, seed=seed)
+    raise ValueError("There is nothing to read.")
+
+
+def _train_own(
+    own: "OwnData", path: Path, method: str, seed: int, epochs: int, device: str, quiet: bool
+) -> "RunFolder":
+    import torch
+
+    from activebias.lab import commands as lab
+    from activebias.lab.trainer import resolve_method
+    from activebias.own.progress import show_training
+    from activebias.own.runs import train_own
+
+    if own.kind != "images":
+        torch.set_num_threads(1)  # the nets are so small that a second thread only costs
+    try:
+        chosen = resolve_method(method)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if own.kind == "tagging" and chosen.order != "scan":
+        raise typer.BadParameter(
+            f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
+        )
+    place = lab.find_place(path.parent, None, device)
+    if not quiet:
+        for line in own.notes:
+            say(line)
+    with show_training(Path(own.source).name, epochs, quiet=quiet) as on_epoch:
+        return train_own(
+            own, path, method=chosen.name, epochs=epochs, seed=seed, device=place.device, on_epoch=on_epoch
+        )
+
+
+def _share_or_path(text: str) -> float | Path:
+    try:
+        share = float(text)
+    except ValueError:
+        return Path(text)
+    if not 0 < share < 1:
+        raise typer.BadParameter(
+            f"`--validation` must be a share above 0 and below 1, or a file, but got {text}."
+        )
+    return share
+
+
+def _facts(folder: "RunFolder") -> dict[str, Any]:
+    """Return what --json prints."""
+    info = folder.info
+    errors = {name: min(curve) for name, curve in info.curves.items()}
+    return {
+        "run": str(folder.path),
+        "kind": info.kind,
+        "method": info.method,
+        "seed": info.seed,
+        "epochs": info.epochs,
+        "burn_in": info.burn_in,
+        "num_instances": info.num_instances,
+        "num_classes": len(info.class_names),
+        "best_validation_error": errors["validation_error"],
+        "last_validation_error": info.curves["validation_error"][-1],
+        "best_train_error": errors["train_error"],
+        "warnings": list(info.warnings),
+        "skipped": list(info.skipped),
+        "notes": list(info.notes),
+        "model": str(folder.path / "model.pt"),
+    }
+
+
+def _tell(folder: "RunFolder") -> None:
+    """Say in one paragraph what came out and what to do next."""
+    info = folder.info
+    for each in info.skipped[:SHOWN]:
+        say(f"Skipped {each['what']}: {each['why']}.")
+    if len(info.skipped) > SHOWN:
+        say(f"Skipped {len(info.skipped) - SHOWN} more: run.json lists them.")
+    for warning in info.warnings:
+        say(f"Warning: {warning}")
+    what = {"images": "images", "table": "rows", "text": "texts", "tagging": "words"}[info.kind]
+    curve = info.curves["validation_error"]
+    best = min(curve)
+    measure = "validation error" if "recipe" not in info.model else "test error"
+    emphasis = ""
+    if info.method != "scan" and info.burn_in < info.epochs:
+        emphasis = f" The burn-in took {info.burn_in} epochs, then {info.method} emphasised."
+    show(
+        f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
+        f"{curve[-1]:.1f} % after {info.epochs} epochs (best {best:.1f} % after {curve.index(best) + 1}), "
+        f"training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
+        f"The run folder is {folder.path}. Next: "
+        f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
+        f"`activebias report {folder.path}` writes a page to look at."
+    )

@@ -1,0 +1,173 @@
+"""What the columns of a table are (numbers, categories, text or nothing to learn from), made into tensors."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+Role = Literal["number", "category", "text", "nothing"]
+
+# A column of words with this many different values is still a category rather than text.
+MOST_CATEGORIES = 50
+# From this share on, a column is one of numbers in which the rest are mistakes.
+MOSTLY = 0.9
+NUM_HASHES = 2**14
+MOST_WORDS = 512
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    """A column as it is used: its values, its role, and what to know about it ("" if nothing)."""
+
+    name: str
+    role: Role
+    values: Any
+    note: str = ""
+
+
+def read_column(series: "Series") -> Column:
+    """Find out what a column is. Numbers become float64 with NaN for what is missing.
+
+    >>> import pandas as pd
+    >>> read_column(pd.Series(["1", "2", "x"] * 4, name="size")).note
+    "Column 'size' mixes numbers (67 %) and words such as 'x': it is used as words."
+    """
+    import pandas as pd
+
+    name = str(series.name)
+    kind = pd.api.types
+    if kind.is_datetime64_any_dtype(series) or kind.is_timedelta64_dtype(series):
+        seconds = (series - series.min()) / pd.Timedelta(seconds=1)
+        return _number(name, seconds.astype("float64"), "")
+    if kind.is_numeric_dtype(series) or kind.is_bool_dtype(series):
+        return _number(name, series.astype("float64"), "")
+    present = series[series.notna()]
+    if any(not isinstance(value, str) for value in present.head(100)):
+        if any(isinstance(value, (list, dict, tuple, np.ndarray)) for value in present.head(100)):
+            return Column(name, "nothing", series, f"Column {name!r} holds lists: it is left out.")
+        series = series.map(str, na_action="ignore")
+        present = series[series.notna()]
+    parsed = pd.to_numeric(series, errors="coerce")
+    share = float(parsed.notna().sum()) / max(len(present), 1)
+    if len(present) and share >= MOSTLY:
+        wrong = present[parsed[present.index].isna()]
+        note = ""
+        if len(wrong):
+            note = (
+                f"Column {name!r} mixes numbers ({100 * share:.0f} %) and words such as {wrong.iloc[0]!r}: "
+                "the words count as missing."
+            )
+        return _number(name, parsed.astype("float64"), note)
+    return _words(name, series, share)
+
+
+def _number(name: str, values: "Series", note: str) -> Column:
+    values = values.replace([np.inf, -np.inf], np.nan)
+    present = values.dropna()
+    if present.nunique() == 0:
+        return Column(name, "nothing", values, f"Column {name!r} has no values: it is left out.")
+    if present.nunique() == 1 and len(present) == len(values):
+        return Column(name, "nothing", values, f"Column {name!r} is the same everywhere: it is left out.")
+    if len(present) == len(values) > 2 and (np.diff(values.to_numpy()) == 1).all():
+        return Column(name, "nothing", values, f"Column {name!r} only counts the rows: it is left out.")
+    return Column(name, "number", values, note)
+
+
+def _words(name: str, series: "Series", share: float) -> Column:
+    present = series.dropna()
+    distinct, number = present.nunique(), len(series)
+    note = ""
+    if share > 0:
+        example = present[~present.map(_is_number)].iloc[0]
+        note = (
+            f"Column {name!r} mixes numbers ({100 * share:.0f} %) and words such as {example!r}: it is used "
+            "as words."
+        )
+    if distinct <= 1:
+        return Column(name, "nothing", series, f"Column {name!r} is the same everywhere: it is left out.")
+    if distinct <= MOST_CATEGORIES and distinct <= number / 2:
+        return Column(name, "category", series, note)
+    if float(present.str.split().str.len().mean()) >= 2:
+        return Column(name, "text", series, note)
+    if distinct > MOSTLY * number:
+        return Column(
+            name, "nothing", series, f"Column {name!r} names every row (an identifier): it is left out."
+        )
+    return Column(name, "category", series, note)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def features(frame: "DataFrame", columns: list[Column], train: NDArray[np.int64]) -> Tensor:
+    """Return the numbers, standardised, and the categories, one column each, as (N, F) float32.
+
+    What is learnt from the data for that is learnt from the training rows. A missing number is replaced by
+    the median, with a column that says so; a missing category is one of its own.
+    """
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    parts: list[NDArray[Any]] = [np.zeros((len(frame), 0))]
+    numbers = [column.values.to_numpy() for column in columns if column.role == "number"]
+    if numbers:
+        values = np.stack(numbers, axis=1)
+        steps = make_pipeline(
+            SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True), StandardScaler()
+        )
+        # One value like 1e30 must not drown the rest.
+        parts.append(np.clip(steps.fit(values[train]).transform(values), -10, 10))
+    categories = [column.values for column in columns if column.role == "category"]
+    if categories:
+        words = np.stack([values.fillna("(missing)").to_numpy(dtype=object) for values in categories], axis=1)
+        encoder = OneHotEncoder(
+            handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False
+        )
+        parts.append(_quietly(encoder.fit(words[train]).transform, words))
+    return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
+
+
+def _quietly(transform: Any, words: NDArray[Any]) -> NDArray[Any]:
+    """Transform; a category that only the validation part has is nothing to warn of."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Found unknown categories")
+        return np.asarray(transform(words))
+
+
+def hashed_words(columns: list[Column]) -> tuple[Tensor, Tensor]:
+    """Return the words of the text columns as numbers (N, L), 0 for none, and each one's share of the text.
+
+    Of a text with more than 512 different words, 512 are used.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    texts = columns[0].values.fillna("")
+    for column in columns[1:]:
+        texts = texts + " " + column.values.fillna("")
+    hasher = HashingVectorizer(n_features=NUM_HASHES, alternate_sign=False, norm="l1")
+    rows = hasher.transform(texts.tolist())
+    lengths = np.minimum(np.diff(rows.indptr), MOST_WORDS)
+    inside = np.arange(max(int(lengths.max(initial=0)), 1)) < lengths[:, None]
+    kept = np.concatenate(
+        [np.arange(start, start + length) for start, length in zip(rows.indptr, lengths, strict=False)]
+    ).astype(np.int64)
+    words = np.zeros(inside.shape, dtype=np.int64)
+    shares = np.zeros(inside.shape, dtype=np.float32)
+    words[inside] = rows.indices[kept] + 1
+    shares[inside] = rows.data[kept]
+    return torch.from_numpy(words), torch.from_numpy(shares)

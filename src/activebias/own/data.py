@@ -1,0 +1,140 @@
+"""What the readers of own data return, and how it is divided into training and validation part."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from activebias import TokenIndex
+from activebias.lab.data import Examples
+from activebias.report.folder import Inputs, Kind
+
+VALIDATION_SHARE = 0.2
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OwnData:
+    """Data to train on: examples of both parts, where they come from, and a model that fits them.
+
+    `train_position` and `validation_position` are the rows in the source, one per example (in tagging one
+    per sentence). `inputs` shows the training instances to a person. `model` is a name and arguments, as
+    `build_model` takes them. `skipped` and `notes` are what the user must know about the data.
+    """
+
+    kind: Kind
+    source: str
+    class_names: tuple[str, ...]
+    train: Examples
+    validation: Examples
+    train_position: NDArray[np.int64]
+    validation_position: NDArray[np.int64]
+    inputs: Inputs
+    model: dict[str, Any]
+    learning_rate: float
+    window: int | None = None
+    skipped: tuple[Mapping[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> TokenIndex | None:
+        """The numbering of the words, in tagging."""
+        if self.train.lengths is None:
+            return None
+        return TokenIndex(self.train.lengths.tolist())
+
+
+def encode_labels(labels: Sequence[str], what: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the class names, sorted (as numbers where all are), and every label's class.
+
+    >>> encode_labels(["10", "9", "10"], "digits.csv")[0]
+    ('9', '10')
+    """
+    names = sorted(set(labels))
+    if all(name.isdecimal() for name in names):
+        names.sort(key=int)
+    if len(names) < 2:
+        came = f"only {names[0]!r}" if names else "none"
+        raise ValueError(f"{what} must have examples of at least two classes to learn from, but has {came}.")
+    number = {name: position for position, name in enumerate(names)}
+    return tuple(names), np.array([number[label] for label in labels], dtype=np.int64)
+
+
+@final
+@dataclass(frozen=True)
+class Divided:
+    """The labels of all examples, and which of them are trained on and which are held out to validate."""
+
+    class_names: tuple[str, ...]
+    labels: NDArray[np.int64]
+    train: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+    def check(self, source: Path, validation: Path) -> None:
+        """Refuse a file of validation examples that does not fit the training examples."""
+        if not len(self.held_out):
+            raise ValueError(f"{validation} has no example to validate on.")
+        unknown = np.setdiff1d(self.labels[self.held_out], self.labels[self.train])
+        if len(unknown):
+            names = listing([self.class_names[k] for k in unknown])
+            raise ValueError(f"{validation} has classes that {source} has not: {names}.")
+
+    def examples(self, *tensors: torch.Tensor) -> tuple[Examples, Examples]:
+        """Return the tensors' training and validation examples."""
+        labels = torch.from_numpy(self.labels)
+        train, held_out = torch.from_numpy(self.train), torch.from_numpy(self.held_out)
+        return (
+            Examples(tuple(tensor[train] for tensor in tensors), labels[train]),
+            Examples(tuple(tensor[held_out] for tensor in tensors), labels[held_out]),
+        )
+
+
+def divide(
+    labels: NDArray[np.int64], groups: NDArray[Any], *, share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the training and of the validation part, each in the order of the source.
+
+    Every class gives the same share. Examples of one group (duplicates) stay together, since a copy in the
+    training part would tell the answer. The only example of a class is trained on.
+    """
+    from sklearn.model_selection import train_test_split
+
+    if not 0 < share < 1:
+        raise ValueError(f"`--validation` must be a share above 0 and below 1, or a file, but got {share:g}.")
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    label_of_group = labels[first]
+    counts = np.bincount(label_of_group)
+    divisible = np.flatnonzero(counts[label_of_group] > 1)
+    num_classes = len(np.unique(label_of_group[divisible]))
+    num_validation = max(round(share * len(divisible)), num_classes)
+    if num_classes < 2 or len(divisible) - num_validation < num_classes:
+        raise ValueError(
+            f"{len(first)} different examples are too few to train and validate on {len(counts)} classes: "
+            "each class needs at least two."
+        )
+    _, chosen = train_test_split(
+        divisible, test_size=num_validation, stratify=label_of_group[divisible], random_state=seed % 2**32
+    )
+    is_validation = np.isin(group, chosen)
+    return np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
+
+
+def note_small_classes(class_names: Sequence[str], labels: NDArray[np.int64]) -> list[str]:
+    """Name the classes that are too small to learn or to validate."""
+    counts = np.bincount(labels, minlength=len(class_names))
+    small = [f"{name} ({count})" for name, count in zip(class_names, counts, strict=True) if count < 5]
+    return [f"Classes with fewer than five examples: {listing(small)}."] if small else []
+
+
+def listing(words: Sequence[str], most: int = 8) -> str:
+    """Return words with commas, and how many more there are.
+
+    >>> listing(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

@@ -1,0 +1,187 @@
+"""Tables of one's own: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from activebias.own.columns import NUM_HASHES, Column, features, hashed_words, read_column
+from activebias.own.data import Divided, OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.report.folder import Inputs, require_pandas
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+# A target with more different numbers than this is a quantity, unless they are few for so many rows.
+MOST_CLASSES = 100
+
+
+def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
+    """Read a table whose column `target` holds the labels; rows without one are skipped and listed.
+
+    `validation` is a share, or another file with the same columns.
+    """
+    pd = require_pandas("Reading a table")
+    frame = _read(path)
+    _check_columns(frame, target, path)
+    num_rows = [len(frame)]
+    if isinstance(validation, Path):
+        more = _read(validation)
+        if missing := [str(name) for name in frame.columns if name not in more.columns]:
+            raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
+        num_rows.append(len(more))
+        frame = pd.concat([frame, more[frame.columns]], ignore_index=True)
+    labelled = _labels(frame[target]).notna().to_numpy()
+    position = np.concatenate([np.arange(number) for number in num_rows])
+    in_validation = np.arange(len(frame)) >= num_rows[0]
+    skipped = [
+        {
+            "what": f"row {position[k]} of {(path, validation)[int(in_validation[k])]}",
+            "why": "it has no label",
+        }
+        for k in np.flatnonzero(~labelled)
+    ]
+    frame, position, in_validation = (
+        frame[labelled].reset_index(drop=True),
+        position[labelled],
+        in_validation[labelled],
+    )
+    texts = _labels(frame[target])
+    _refuse_quantities(frame[target], target, path)
+    class_names, labels = encode_labels(texts.tolist(), f"Column {target!r} of {path}")
+    columns = [read_column(frame[name]) for name in frame.columns if name != target]
+    used = [column for column in columns if column.role != "nothing"]
+    if not used:
+        reasons = " ".join(column.note for column in columns)
+        raise ValueError(f"{path} has no column to learn {target!r} from. {reasons}".rstrip())
+    copies = pd.util.hash_pandas_object(frame.drop(columns=target).astype(str), index=False).to_numpy()
+    if isinstance(validation, Path):
+        parts = (np.flatnonzero(~in_validation), np.flatnonzero(in_validation))
+        divided = Divided(class_names, labels, *parts)
+        divided.check(path, validation)
+    else:
+        divided = Divided(class_names, labels, *divide(labels, copies, share=validation, seed=seed))
+    notes = [column.note for column in columns if column.note]
+    notes += [*_note_missing(used), *_note_copies(copies, labels), *note_small_classes(class_names, labels)]
+    data = _own_data(path, frame, used, divided, position)
+    return replace(data, skipped=tuple(skipped), notes=tuple(notes))
+
+
+def _own_data(
+    path: Path, frame: "DataFrame", columns: list[Column], divided: Divided, position: NDArray[np.int64]
+) -> OwnData:
+    text = [column for column in columns if column.role == "text"]
+    tensors = (features(frame, columns, divided.train), *(hashed_words(text) if text else ()))
+    train, validation = divided.examples(*tensors)
+    shown = [column.name for column in text] + [column.name for column in columns if column.role != "text"]
+    rows = frame[shown].iloc[divided.train].reset_index(drop=True)
+    for name in rows.columns:
+        if rows[name].dtype == object:  # parquet has one type a column
+            rows[name] = rows[name].map(str, na_action="ignore")
+    return OwnData(
+        kind="text" if text else "table",
+        source=str(path),
+        class_names=divided.class_names,
+        train=train,
+        validation=validation,
+        train_position=position[divided.train],
+        validation_position=position[divided.held_out],
+        inputs=Inputs(rows=rows),
+        model={
+            "name": "RowNet",
+            "arguments": {
+                "num_features": tensors[0].shape[1],
+                "num_words": NUM_HASHES + 1 if text else 0,
+                "num_classes": len(divided.class_names),
+            },
+        },
+        learning_rate=5e-3,
+    )
+
+
+def _read(path: Path) -> "DataFrame":
+    pd = require_pandas("Reading a table")
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}: give a CSV, TSV or parquet file.")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            frame = pd.read_parquet(path)
+        else:
+            frame = pd.read_csv(path, sep=_separator(path), low_memory=False)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8.") from error
+    except Exception as error:  # parsers raise many kinds
+        text = " ".join(str(error).split())
+        raise ValueError(f"{path} cannot be read as a table ({text}): check the file.") from error
+    if frame.empty:
+        raise ValueError(f"{path} has no rows.")
+    return frame.rename(columns=str).reset_index(drop=True)
+
+
+def _separator(path: Path) -> str:
+    """Return what separates the names in the first line: of comma, semicolon and tab, the most frequent."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    return max(",;\t", key=first.count)
+
+
+def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
+    names = [str(name) for name in frame.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{path} has several columns named {listing(twice)}: rename them.")
+    if target not in names:
+        near = difflib.get_close_matches(target, names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{path} has no column {target!r}; its columns are {listing(names, 20)}.{hint}")
+
+
+def _labels(column: "Series") -> "Series":
+    """Return labels as text: 3.0 as 3, and without blanks around; what is blank is missing."""
+
+    def text(value: Any) -> str | None:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return str(value).strip() or None
+
+    return column.astype(object).map(text, na_action="ignore")
+
+
+def _refuse_quantities(column: "Series", target: str, path: Path) -> None:
+    pd = require_pandas("Reading a table")
+    distinct = column.nunique()
+    whole = not pd.api.types.is_float_dtype(column) or (column % 1 == 0).all()
+    if distinct > MOST_CLASSES and (not whole or distinct > len(column) / 5):
+        raise ValueError(
+            f"Column {target!r} of {path} has {distinct} different values in {len(column)} rows: that is a "
+            "quantity or a name, not a class. Choose another --target, or group the values into classes."
+        )
+    if not whole and distinct > 20:
+        raise ValueError(
+            f"Column {target!r} of {path} holds {distinct} different fractions: that is a quantity, not a "
+            "class. Choose another --target, or group the values into classes."
+        )
+
+
+def _note_missing(columns: list[Column]) -> list[str]:
+    missing = [
+        f"{column.name} ({number})" for column in columns if (number := int(column.values.isna().sum()))
+    ]
+    if not missing:
+        return []
+    return [
+        f"Missing values in {listing(missing)}: a number is replaced by the median and marked, a word is "
+        "a category of its own."
+    ]
+
+
+def _note_copies(copies: NDArray[Any], labels: NDArray[np.int64]) -> list[str]:
+    _, first, group = np.unique(copies, return_index=True, return_inverse=True)
+    number = len(copies) - len(first)
+    if not number:
+        return []
+    conflicts = int((labels != labels[first][group]).sum())
+    other = f", {conflicts} of them with another label" if conflicts else ""
+    return [f"Duplicate rows: {number}{other}. Duplicates are never divided between the parts."]

@@ -1,0 +1,143 @@
+"""Tagged text of one's own: a word and its tag a line, a blank line between sentences (CoNLL)."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from activebias.lab.data import IGNORE, SHAPE_NAMES, Examples, word_shape
+from activebias.lab.data.files import read_lines
+from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.report.folder import Inputs, require_pandas
+
+Sentence = tuple[tuple[str, ...], tuple[str, ...]]
+"""Words and their tags."""
+
+PADDING, UNKNOWN = 0, 1
+
+
+def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
+    """Read a CoNLL file: the first column is the word, the last its tag, whatever the tags are.
+
+    `validation` is a share of the sentences, or another file. Words that the training part has only once
+    count as unknown, so that the model learns what to do with an unknown word.
+    """
+    pd = require_pandas("Reading tagged text")
+    sentences, skipped = _read(path)
+    num_first = len(sentences)
+    if isinstance(validation, Path):
+        more, more_skipped = _read(validation)
+        sentences, skipped = sentences + more, skipped + more_skipped
+    class_names, labels = encode_labels([tag for _, tags in sentences for tag in tags], str(path))
+    if isinstance(validation, Path):
+        train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
+    else:
+        train, held_out = _divide(sentences, validation, seed)
+    lengths = np.array([len(words) for words, _ in sentences])
+    tags = np.split(labels, np.cumsum(lengths)[:-1])
+    unknown = _only_in(held_out, train, tags, class_names)
+    if unknown and isinstance(validation, Path):
+        raise ValueError(f"{validation} has tags that {path} has not: {listing(unknown)}.")
+    counts = Counter(word.lower() for k in train for word in sentences[k][0])
+    number = {word: k for k, word in enumerate((w for w in sorted(counts) if counts[w] > 1), UNKNOWN + 1)}
+    position = np.concatenate([np.arange(num_first), np.arange(len(sentences) - num_first)])
+    return OwnData(
+        kind="tagging",
+        source=str(path),
+        class_names=class_names,
+        train=_examples([sentences[k] for k in train], [tags[k] for k in train], number),
+        validation=_examples([sentences[k] for k in held_out], [tags[k] for k in held_out], number),
+        train_position=position[train],
+        validation_position=position[held_out],
+        inputs=Inputs(rows=pd.DataFrame({"word": [word for k in train for word in sentences[k][0]]})),
+        model={
+            "name": "SmallTagger",
+            "arguments": {
+                "num_words": len(number) + UNKNOWN + 1,
+                "num_shapes": len(SHAPE_NAMES),
+                "num_classes": len(class_names),
+            },
+        },
+        learning_rate=2e-3,
+        window=5,  # the paper's for tagging
+        skipped=tuple(skipped),
+        notes=(*_note_copies(sentences), *note_small_classes(class_names, labels)),
+    )
+
+
+def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
+    """Return the sentences; a line that is no word with a tag is skipped and listed."""
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}: give a file with a word and its tag a line.")
+    sentences: list[Sentence] = []
+    skipped: list[dict[str, str]] = []
+    words: list[str] = []
+    tags: list[str] = []
+    for number, line in [*read_lines(path), (0, "")]:  # the blank line closes a file that ends without one
+        if not line.strip(" \t"):
+            if words:
+                sentences.append((tuple(words), tuple(tags)))
+            words, tags = [], []
+            continue
+        # Not str.split(): tweets hold unusual blanks that are no separators.
+        pieces = line.split("\t") if "\t" in line else [piece for piece in line.split(" ") if piece]
+        if pieces[0] == "-DOCSTART-" or line.startswith("# "):
+            continue
+        if len(pieces) < 2 or not pieces[0].strip() or not pieces[-1].strip():
+            skipped.append(
+                {"what": f"line {number} of {path}", "why": f"{line.strip()!r} is no word with a tag"}
+            )
+            continue
+        words.append(pieces[0].strip(" "))
+        tags.append(pieces[-1].strip(" "))
+    if not sentences:
+        raise ValueError(
+            f"{path} holds no sentence: each line must be a word and its tag, with a tab or blank between."
+        )
+    return sentences, skipped
+
+
+def _divide(
+    sentences: list[Sentence], share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide by sentences; those with a tag other than the usual one give the same share as the rest."""
+    usual = Counter(tag for _, tags in sentences for tag in tags).most_common(1)[0][0]
+    has_other = np.array([any(tag != usual for tag in tags) for _, tags in sentences], dtype=np.int64)
+    number: dict[tuple[str, ...], int] = {}
+    copies = np.array([number.setdefault(words, len(number)) for words, _ in sentences])
+    if min(np.bincount(has_other, minlength=2)) < 2:
+        has_other = np.arange(len(sentences)) % 2  # nothing to keep in proportion
+    return divide(has_other, copies, share=share, seed=seed)
+
+
+def _only_in(
+    here: NDArray[np.int64], there: NDArray[np.int64], tags: list[NDArray[np.int64]], names: tuple[str, ...]
+) -> list[str]:
+    def present(part: NDArray[np.int64]) -> set[int]:
+        return {int(tag) for k in part for tag in tags[k]}
+
+    return [names[k] for k in sorted(present(here) - present(there))]
+
+
+def _examples(sentences: list[Sentence], tags: list[NDArray[np.int64]], number: dict[str, int]) -> Examples:
+    lengths = torch.tensor([len(words) for words, _ in sentences])
+    size = (len(lengths), int(lengths.max()))
+    inside = torch.arange(size[1]) < lengths.unsqueeze(1)
+    tokens = torch.zeros((*size, 2), dtype=torch.int64)
+    targets = torch.full(size, IGNORE, dtype=torch.int64)
+    flat = [word for words, _ in sentences for word in words]
+    numbers = [(number.get(word.lower(), UNKNOWN), word_shape(word)) for word in flat]
+    tokens[inside] = torch.tensor(numbers)
+    targets[inside] = torch.from_numpy(np.concatenate(tags))
+    return Examples((tokens,), targets, lengths)
+
+
+def _note_copies(sentences: list[Sentence]) -> list[str]:
+    number = len(sentences) - len({words for words, _ in sentences})
+    if not number:
+        return []
+    conflicts = len(set(sentences)) - len({words for words, _ in sentences})
+    other = f", {conflicts} of them with other tags" if conflicts else ""
+    return [f"Duplicate sentences: {number}{other}. Duplicates are never divided between the parts."]

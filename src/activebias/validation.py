@@ -1,0 +1,147 @@
+"""What the validation error decides: when an automatic burn-in ends, and whether the model memorises."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from activebias import checks
+from activebias.distributed import mean_over_ranks
+from activebias.history import PredictionHistory
+
+# The paper trains "until validation performance starts to saturate". One epoch without a new best error is
+# often chance: the error of 500 examples at 5 % has a standard error of 1 %, more than a late epoch gains.
+# Three in a row seldom are, and cost no more than two epochs of emphasis. It is no result of any method.
+PATIENCE = 3
+
+# The paper's failure case is "100 % training accuracy within a few epochs". The wrong labels that any real
+# training set has, and p ≤ ½ for a right answer among many classes, leave a little to it.
+MEMORISED = 0.01
+FEW_EPOCHS = 10
+# A validation error within this much of the training error is that of an easy task, not of memorising.
+GAP = 0.05
+
+# Instances read at a time: at 100 million of them, copies of everything would not fit.
+CHUNK = 2**22
+
+
+class MemorisationWarning(UserWarning):
+    """The model knows its training set by heart: emphasis on uncertainty would go to outliers."""
+
+
+def has_saturated(errors: Sequence[float], patience: int = PATIENCE) -> bool:
+    """Return whether the last `patience` errors, one an epoch, brought no new best one.
+
+    >>> has_saturated([0.5, 0.3, 0.31, 0.3]), has_saturated([0.5, 0.3, 0.31, 0.3, 0.32])
+    (False, True)
+    """
+    return len(errors) > patience and min(errors[-patience:]) >= min(errors[:-patience])
+
+
+def memorises(training_error: float, validation_error: float) -> bool:
+    """Return whether a model has the training set by heart, but not the task.
+
+    >>> memorises(0.004, 0.3), memorises(0.004, 0.02), memorises(0.1, 0.3)
+    (True, False, False)
+    """
+    return training_error <= MEMORISED and validation_error - training_error >= GAP
+
+
+def training_error(history: PredictionHistory) -> float:
+    """Return the share of instances whose latest p(y|x) is at most ½; waits for the device.
+
+    With two classes that is the error of the model as it trained. With more, a right answer may have less
+    than ½, so the error is a little lower.
+    """
+    wrong = 0
+    for first in range(0, history.num_instances, CHUNK):
+        index = torch.arange(
+            first, min(first + CHUNK, history.num_instances), device=history.device, dtype=torch.int64
+        )
+        wrong += int((history.latest(index) <= 0.5).sum())
+    return wrong / history.num_instances
+
+
+class Validation:
+    """Follows the validation error of the epochs; holds when the burn-in ends and whether it has warned."""
+
+    def __init__(self, burn_in: int | Literal["auto"]) -> None:
+        """Take a number of epochs, or find it out."""
+        if isinstance(burn_in, str) and burn_in != "auto":
+            raise ValueError(f"Expected `burn_in` to be a number of epochs or 'auto', but got {burn_in!r}.")
+        self.burn_in: int | Literal["auto"] = (
+            "auto" if isinstance(burn_in, str) else checks.integer("burn_in", burn_in, at_least=0)
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        self.burn_in_end: int | None = None if self.burn_in == "auto" else self.burn_in
+        self._errors: list[float] = []  # of the epochs that are over, the same on all ranks
+        self._latest: float | None = None  # of the epoch under way, this rank's own
+        self._num_unreported = 0  # epochs that ended without an error
+        self._has_warned = False
+
+    def burn_in_is_over(self, epoch: int) -> bool:
+        """Return whether instances are emphasised in `epoch`."""
+        return self.burn_in_end is not None and epoch >= self.burn_in_end
+
+    def report(self, error: Any, *, epoch: int, history: PredictionHistory) -> None:
+        """Note the error of the epoch under way, and warn once of a model that memorises early."""
+        value = float(error)
+        if not 0 <= value <= 1:
+            raise ValueError(
+                "Expected `error` to be the share of wrong predictions, from 0 to 1, but got "
+                f"{value:g}{': divide per cent by 100' if math.isfinite(value) else ''}."
+            )
+        self._latest = value
+        early = epoch < FEW_EPOCHS or not self.burn_in_is_over(epoch)
+        if early and not self._has_warned and value >= GAP and memorises(training_error(history), value):
+            self._has_warned = True
+            warnings.warn(
+                f"The model knows its training set by heart after epoch {epoch}, but its validation error is "
+                f"{100 * value:.1f} %. What is still uncertain is then mostly outliers, and emphasising them "
+                "overfits: use a simpler or more regularised model, or emphasise easy instances (method 'we' "
+                "or 'se').",
+                MemorisationWarning,
+                stacklevel=3,
+            )
+
+    def end_epoch(self, next_epoch: int, group: dist.ProcessGroup | None) -> None:
+        """Decide whether an automatic burn-in is over; the ranks take the mean of what they reported."""
+        latest, self._latest = self._latest, None
+        if self.burn_in_end is not None:
+            return
+        error = mean_over_ranks(latest, group)
+        if error is not None:
+            self._errors.append(error)
+            if has_saturated(self._errors):
+                self.burn_in_end = next_epoch
+            return
+        self._num_unreported += 1
+        if not self._errors and self._num_unreported >= PATIENCE:
+            raise RuntimeError(
+                f"`burn_in='auto'` follows the validation error, but none came in {self._num_unreported} "
+                "epochs: call `bias.report_validation_error(error)` at the end of every epoch, or give "
+                "`burn_in` as a number."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later decisions depend on."""
+        return {
+            "burn_in_end": self.burn_in_end,
+            "errors": list(self._errors),
+            "latest": self._latest,
+            "num_unreported": self._num_unreported,
+            "has_warned": self._has_warned,
+        }
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Go on where `state_dict` stood; a state from before there was one knows nothing."""
+        self._begin()
+        if state is not None:
+            self.burn_in_end, self._errors = state["burn_in_end"], list(state["errors"])
+            self._latest, self._num_unreported = state["latest"], state["num_unreported"]
+            self._has_warned = state["has_warned"]

@@ -1,0 +1,147 @@
+"""Folders of images: what is read, what is skipped and listed, what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL")
+from PIL import Image
+
+from activebias.own.images import read_images
+from own_data import write_digits
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_digits(tmp_path / "photos")
+
+
+def read(folder, **options):
+    return read_images(folder, **{"validation": 0.2, "seed": 0} | options)
+
+
+def test_digits_in_folders(photos):
+    data = read(photos)
+    assert data.kind == "images"
+    assert data.class_names == tuple(f"digit {k}" for k in range(10))
+    assert (len(data.train), len(data.validation)) == (160, 40)
+    assert data.train.inputs[0].shape == (160, 1, 32, 32)
+    assert data.inputs.images.shape == (160, 32, 32)
+    for k in (0, 80, 159):  # image, file name and label stay together
+        name = Path(data.inputs.names[k])
+        assert name.parent.name == data.class_names[data.train.targets[k]]
+        pixels = np.asarray(Image.open(name).resize((32, 32), Image.Resampling.BICUBIC))
+        np.testing.assert_array_equal(data.inputs.images[k], pixels)
+    assert data.skipped == data.notes == ()
+    counts = np.bincount(data.validation.targets.numpy())
+    assert counts.min() >= 3  # every class is validated
+    assert counts.max() <= 5
+
+
+def test_the_seed_decides_the_parts(photos):
+    first, again, other = (read(photos, seed=seed).train_position.tolist() for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_bad_files_are_listed_and_end_nothing(photos):
+    good = next((photos / "digit 3").iterdir())
+    (photos / "digit 3" / "broken.png").write_bytes(good.read_bytes()[:60])
+    (photos / "digit 3" / "notes.txt").write_text("not an image")
+    (photos / "digit 3" / ".DS_Store").write_bytes(b"x")
+    (photos / "digit 3" / "empty.jpg").touch()
+    (photos / "loose.png").write_bytes(good.read_bytes())
+    (photos / "zebra").mkdir()
+    (photos / "yak").mkdir()
+    (photos / "yak" / "yak.png").write_text("no")
+    data = read(photos)
+    listed = {Path(each["what"]).name: each["why"] for each in data.skipped}
+    assert sorted(listed) == [
+        "broken.png",
+        "class yak",
+        "class zebra",
+        "empty.jpg",
+        "loose.png",
+        "notes.txt",
+        "yak.png",
+    ]
+    assert "truncated" in listed["broken.png"]
+    assert "no image" in listed["notes.txt"]
+    assert "empty" in listed["class zebra"]
+    assert "no class" in listed["loose.png"]
+    assert len(data.class_names) == 10
+    assert len(data.train) + len(data.validation) == 200
+
+
+def test_kinds_of_images(tmp_path):
+    """Colour, transparency, palettes, 16 bits, a tall photograph with a rotation: all become RGB squares."""
+    chooser = np.random.default_rng(0)
+    for k in range(12):
+        name = "ab"[k % 2]
+        (tmp_path / name).mkdir(exist_ok=True)
+        pixels = chooser.integers(0, 256, (90, 40, 4), dtype=np.uint8)
+        image = [
+            Image.fromarray(pixels[..., :3]),
+            Image.fromarray(pixels),
+            Image.fromarray(pixels[..., 0]),
+            Image.fromarray(pixels[..., :3]).convert("P"),
+            Image.fromarray(pixels[..., 0].astype(np.uint16) * 200),
+            Image.fromarray(pixels[..., :3]).convert("CMYK"),
+        ][k // 2]
+        exif = Image.Exif()
+        exif[0x0112] = 6  # lies on its side
+        image.save(tmp_path / name / f"{k}.{'jpg' if k // 2 == 5 else 'png'}", exif=exif)
+    data = read(tmp_path, validation=0.34)
+    assert data.skipped == ()
+    assert data.inputs.images.shape[1:] == (64, 64, 3)
+    assert data.inputs.images[:, 0].max() == 0  # wide now: padded above and below, nothing cut
+    assert data.inputs.images[:, 32].max() > 100
+
+
+def test_duplicates_stay_on_one_side(photos):
+    for k in range(20):
+        source = sorted((photos / "digit 1").iterdir())[0]
+        target = photos / ("digit 1" if k else "digit 2") / f"copy {k}.png"
+        target.write_bytes(source.read_bytes())
+    data = read(photos, validation=0.5)
+    assert "Duplicate images: 20, 1 of them in another class." in data.notes[0]
+    shown = {image.tobytes() for image in data.inputs.images}
+    validated = {image.numpy().tobytes() for image in data.validation.inputs[0][:, 0]}
+    assert not shown & validated
+
+
+def test_a_folder_of_its_own_to_validate(photos, tmp_path):
+    other = write_digits(tmp_path / "other", 60)
+    data = read(photos, validation=other)
+    assert (len(data.train), len(data.validation)) == (200, 60)
+    (other / "cat").mkdir()
+    (other / "digit 0" / "0_0.png").rename(other / "cat" / "0.png")
+    with pytest.raises(ValueError, match=r"other has classes that .*photos has not: cat"):
+        read(photos, validation=other)
+    with pytest.raises(ValueError, match="There is no folder"):
+        read(photos, validation=tmp_path / "nowhere")
+
+
+def test_what_is_refused(tmp_path, photos):
+    with pytest.raises(ValueError, match="There is no folder"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="has no folders: put the images of every class"):
+        read(photos / "digit 0")
+    lonely = tmp_path / "lonely"
+    lonely.mkdir()
+    (photos / "digit 0").rename(lonely / "zero")
+    with pytest.raises(ValueError, match="at least two classes to learn from, but has only 'zero'"):
+        read(lonely)
+    (lonely / "one").mkdir()
+    (lonely / "one" / "a.png").write_text("x")
+    with pytest.raises(ValueError, match="has only 'zero'"):
+        read(lonely)
+    nothing = tmp_path / "nothing"
+    (nothing / "one").mkdir(parents=True)
+    with pytest.raises(ValueError, match="holds no readable image: class one its folder is empty"):
+        read(nothing)
+    for place in ("one", "two"):
+        (nothing / place).mkdir(exist_ok=True)
+        next((photos / "digit 4").iterdir()).rename(nothing / place / "a.png")
+    with pytest.raises(ValueError, match="2 different examples are too few"):
+        read(nothing)

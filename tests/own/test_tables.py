@@ -1,0 +1,207 @@
+"""Tables: real ones, and every way in which a table can be wrong."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+import pandas as pd
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+
+from activebias.own.tables import read_table
+
+
+def frame_of(loader):
+    bunch = loader(as_frame=True)
+    frame = bunch.frame.copy()
+    frame["target"] = [str(bunch.target_names[label]) for label in bunch.target]
+    return frame
+
+
+@pytest.fixture
+def wine():
+    return frame_of(load_wine)
+
+
+def read(frame, folder, name="table.csv", target="target", **options):
+    path = folder / name
+    if isinstance(frame, str):
+        path.write_text(frame)
+    elif name.endswith("parquet"):
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(
+            path, index=False, sep=";" if "semicolon" in name else "\t" if name.endswith("tsv") else ","
+        )
+    return read_table(path, target=target, **{"validation": 0.2, "seed": 0} | options)
+
+
+@pytest.mark.parametrize("loader", [load_iris, load_wine, load_breast_cancer])
+def test_real_tables(loader, tmp_path):
+    frame = frame_of(loader)
+    data = read(frame, tmp_path)
+    assert data.kind == "table"
+    assert data.class_names == tuple(sorted(set(frame["target"])))
+    assert len(data.train) + len(data.validation) == len(frame)
+    features = data.train.inputs[0]
+    assert features.shape == (len(data.train), frame.shape[1] - 1)
+    np.testing.assert_allclose(features.mean(0), 0, atol=0.1)  # a few values are cut at 10
+    np.testing.assert_allclose(features.std(0), 1, atol=0.1)
+    for k in (0, len(data.train) - 1):  # row, label and position stay together
+        row = frame.iloc[data.train_position[k]]
+        assert row["target"] == data.class_names[data.train.targets[k]]
+        assert data.inputs.rows.iloc[k].tolist() == row.drop("target").tolist()
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.tsv", "semicolon.csv"])
+def test_other_forms_of_file_say_the_same(wine, tmp_path, name):
+    expected, data = read(wine, tmp_path), read(wine, tmp_path, name)
+    assert (data.train.inputs[0] == expected.train.inputs[0]).all()
+    assert data.class_names == expected.class_names
+
+
+def test_categories_and_text(wine, tmp_path):
+    wine["colour"] = ["red", "white", "rosé"] * 59 + ["red"]
+    wine["number"] = ["10", "20", "30"] * 59 + ["10"]
+    wine["note"] = [f"tastes of {k % 61} apples and <b>{word}</b>" for k, word in enumerate(wine["target"])]
+    data = read(wine, tmp_path)
+    assert data.kind == "text"
+    features, words, share = data.train.inputs
+    assert features.shape[1] == 13 + 3 + 1
+    assert words.shape == share.shape
+    np.testing.assert_allclose(share.sum(1), 1, atol=1e-5)
+    assert ((words == 0) == (share == 0)).all()
+    assert data.inputs.rows.columns[0] == "note"
+    assert data.inputs.rows["note"][0].endswith("</b>")
+    assert data.model["arguments"]["num_words"] > 0
+
+
+def test_missing_values_are_named_and_filled(wine, tmp_path):
+    wine["colour"] = ["red", "white"] * 89
+    wine.loc[:9, "alcohol"] = np.nan
+    wine.loc[3:5, "colour"] = None
+    wine.loc[7, "ash"] = np.inf
+    wine.loc[[0, 20], "target"] = None
+    wine["empty"] = np.nan
+    data = read(wine, tmp_path)
+    assert [each["what"].split(" of ")[0] for each in data.skipped] == ["row 0", "row 20"]
+    assert all(each["why"] == "it has no label" for each in data.skipped)
+    notes = " ".join(data.notes)
+    assert "Missing values in alcohol (9), ash (1), colour (3)" in notes
+    assert "Column 'empty' has no values: it is left out." in notes
+    assert data.train.inputs[0].isfinite().all()
+    assert {0, 20}.isdisjoint(data.train_position.tolist())
+
+
+def test_mixed_types_are_named(wine, tmp_path):
+    wine = wine.astype({"alcohol": object, "ash": object})
+    wine.loc[5, "alcohol"] = "unknown"
+    wine.loc[::2, "ash"] = "low"
+    notes = " ".join(read(wine, tmp_path).notes)
+    assert (
+        "Column 'alcohol' mixes numbers (99 %) and words such as 'unknown': the words count as missing."
+        in notes
+    )
+    assert "Column 'ash' mixes numbers (50 %) and words such as 'low': it is used as words." in notes
+
+
+def test_columns_with_nothing_to_learn_are_named(wine, tmp_path):
+    wine.insert(0, "Unnamed: 0", range(len(wine)))
+    wine["same"] = "x"
+    wine["constant"] = 5
+    wine["key"] = [f"w{k}" for k in range(len(wine))]
+    wine["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(wine)) ** 2, unit="D")
+    data = read(wine, tmp_path, "table.parquet")
+    notes = " ".join(data.notes)
+    assert "'Unnamed: 0' only counts the rows" in notes
+    assert "'same' is the same everywhere" in notes
+    assert "'constant' is the same everywhere" in notes
+    assert "'key' names every row" in notes
+    assert data.train.inputs[0].shape[1] == 14  # the date is a number
+
+
+def test_duplicates_are_named_and_stay_on_one_side(wine, tmp_path):
+    copies = pd.concat([wine, wine[:60]], ignore_index=True)
+    copies.loc[180, "target"] = "class_2"
+    data = read(copies, tmp_path, validation=0.5)
+    assert any("Duplicate rows: 60, 1 of them with another label." in note for note in data.notes)
+    train, held_out = (
+        {tuple(row) for row in part.inputs[0].tolist()} for part in (data.train, data.validation)
+    )
+    assert not train & held_out
+
+
+def test_numbers_as_labels(wine, tmp_path):
+    wine["grade"] = [float(k % 12) for k in range(len(wine))]
+    wine.loc[1, "grade"] = None
+    data = read(wine, tmp_path, target="grade")
+    assert data.class_names == tuple(str(k) for k in range(12))
+
+
+@pytest.mark.parametrize(
+    ("change", "target", "message"),
+    [
+        (
+            lambda frame: frame,
+            "Target",
+            r"no column 'Target'; its columns are alcohol, .*Did you mean 'target'\?",
+        ),
+        (
+            lambda frame: frame,
+            "alcohol",
+            "holds 126 different|126 different values in 178 rows: that is a quantity",
+        ),
+        (
+            lambda frame: frame.assign(target="red"),
+            "target",
+            "at least two classes to learn from, but has only 'red'",
+        ),
+        (
+            lambda frame: frame.assign(target=None),
+            "target",
+            "at least two classes to learn from, but has none",
+        ),
+        (lambda frame: frame[["target"]], "target", "has no column to learn 'target' from"),
+        (lambda frame: frame[["target"]].assign(a=1), "target", "'a' is the same everywhere"),
+        (lambda frame: frame[:0], "target", "has no rows"),
+        (lambda frame: frame.iloc[[0, 177]], "target", "2 different examples are too few"),
+        (lambda frame: "", "target", "cannot be read as a table"),
+        (lambda frame: 'a,b\n"1,2\n3', "target", "cannot be read as a table"),
+        (lambda frame: "a,b,c\n1,2,x\n1,2,3,4,5,y\n", "c", "cannot be read as a table"),
+    ],
+)
+def test_what_is_refused(wine, tmp_path, change, target, message):
+    with pytest.raises(ValueError, match=message):
+        read(change(wine), tmp_path, target=target)
+
+
+def test_files_that_are_no_tables(tmp_path):
+    with pytest.raises(ValueError, match="There is no file"):
+        read_table(tmp_path / "nowhere.csv", target="a", validation=0.2, seed=0)
+    (tmp_path / "latin.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        read_table(tmp_path / "latin.csv", target="b", validation=0.2, seed=0)
+    (tmp_path / "false.parquet").write_text("a,b\n")
+    with pytest.raises(ValueError, match="cannot be read as a table"):
+        read_table(tmp_path / "false.parquet", target="b", validation=0.2, seed=0)
+
+
+def test_a_file_of_its_own_to_validate(wine, tmp_path):
+    other = tmp_path / "other.csv"
+    wine[::5].to_csv(other, index=False)
+    data = read(wine, tmp_path, validation=other)
+    assert (len(data.train), len(data.validation)) == (178, 36)
+    assert data.validation_position.tolist() == list(range(36))
+    wine[::5].drop(columns="ash").to_csv(other, index=False)
+    with pytest.raises(ValueError, match=r"other\.csv lacks columns that .* has: ash"):
+        read(wine, tmp_path, validation=other)
+    wine[::5].assign(target="beer").to_csv(other, index=False)
+    with pytest.raises(ValueError, match=r"has classes that .* has not: beer"):
+        read(wine, tmp_path, validation=other)
+
+
+def test_a_class_with_one_example_is_trained_on_and_named(wine, tmp_path):
+    wine.loc[0, "target"] = "port"
+    data = read(wine, tmp_path)
+    assert data.class_names.index("port") in data.train.targets
+    assert "Classes with fewer than five examples: port (1)." in data.notes
