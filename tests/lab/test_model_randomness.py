@@ -115,8 +115,12 @@ def test_counter_noise_is_uniform():
     chi_square = ((counts - counts.mean()) ** 2 / counts.mean()).sum().item()
     assert 255 - 5 * math.sqrt(510) < chi_square < 255 + 5 * math.sqrt(510)
     # Consecutive steps and neighbouring seeds, too, agree on no more than chance.
-    steps = torch.stack([counter_noise(torch.tensor(5), torch.tensor(step), torch.arange(20_000)) for step in range(20)])
-    near = torch.stack([counter_noise(torch.tensor(seed), torch.tensor(0), torch.arange(20_000)) for seed in range(20)])
+    steps = torch.stack(
+        [counter_noise(torch.tensor(5), torch.tensor(step), torch.arange(20_000)) for step in range(20)]
+    )
+    near = torch.stack(
+        [counter_noise(torch.tensor(seed), torch.tensor(0), torch.arange(20_000)) for seed in range(20)]
+    )
     for rows in (steps, near):
         correlation = torch.corrcoef(rows.double()) - torch.eye(20)
         assert correlation.abs().max() < 5.5 / math.sqrt(20_000)

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 import activebias as ab
-from activebias.lab import Optimiser, Place, Recipe, get_recipe, run_trials
-from activebias.lab.data import SHAPE_NAMES, Dataset, Examples, load
+from activebias.lab import Place, Recipe, get_recipe, run_trials
+from activebias.lab.data import load
 from activebias.lab.models import LabModel
 from activebias.lab.place import Listener
 from activebias.lab.prepared import prepare
 from activebias.lab.randomness import derived_generator
 from activebias.lab.side_by_side import Lane, SideBySide, Trials, groups, plan
 from activebias.lab.trainer import Run
+from side_by_side_cases import RECIPES, made_up, small
 
 CPU = torch.device("cpu")
 SEEDS = (3, 8)
-RECIPES = ("mnist-cnn", "cifar100-rn27", "qt-cnn", "conll2003-cnn", "mnist-fc-distill")
 
 
 @pytest.fixture(autouse=True)
@@ -27,44 +27,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def made_up(kind, count=40, test_count=20):
-    """Return a small data set whose labels can be learned from its inputs."""
-    generator = torch.Generator().manual_seed(1)
-
-    def examples(number):
-        if kind == "tagging":
-            lengths = torch.randint(2, 9, (number,), generator=generator)
-            real = torch.arange(8) < lengths[:, None]
-            words = torch.randint(2, 30, (number, 8), generator=generator) * real
-            shapes = torch.randint(1, len(SHAPE_NAMES), (number, 8), generator=generator) * real
-            return Examples((words, shapes), torch.where(real, words % 5, -100), lengths)
-        if kind == "text":
-            words = torch.randint(1, 30, (number, 9), generator=generator)
-            return Examples((words,), words[:, 0] % 6)
-        size, channels = (28, 1) if kind == "digits" else (32, 3)
-        targets = torch.randint(10, (number,), generator=generator)
-        images = torch.randint(150, (number, channels, size, size), generator=generator)
-        return Examples(((images + 10 * targets[:, None, None, None]).to(torch.uint8),), targets)
-
-    names = {"tagging": ("O", "B-A", "I-A", "L-A", "U-A"), "text": tuple("abcdef")}.get(kind, tuple("0123456789"))
-    vectors = torch.randn(30, 50, generator=generator) if kind in ("tagging", "text") else None
-    return Dataset(kind, examples(count), examples(test_count), len(names), names, vectors)
-
-
-def small(name):
-    """Return a recipe of the paper, small enough for a test, with its data and a teacher's probabilities."""
-    kinds = {"mnist-cnn": "digits", "cifar100-rn27": "images", "qt-cnn": "text", "conll2003-cnn": "tagging"}
-    dataset = made_up(kinds.get(name, "digits"))
-    recipe = replace(get_recipe(name), epochs=3, burn_in=1, batch_size=13)
-    if name in ("mnist-cnn", "cifar100-rn27"):
-        # At the paper's rates rounding errors grow a hundredfold an epoch on data this small.
-        recipe = replace(recipe, optimiser=Optimiser("sgd", 0.001, momentum=0.9, factor=0.1, milestones=(2,)))
-    teacher = None
-    if recipe.teacher is not None:
-        teacher = torch.rand(40, 10, generator=torch.Generator().manual_seed(2)).softmax(-1)
-    return recipe, dataset, teacher
 
 
 def together(recipe, prepared, methods):
@@ -157,7 +119,10 @@ def test_trials_are_trained_side_by_side_in_groups(tmp_path):
     assert {details for *_, details in at_once.values()} == {6}
     assert {details for *_, details in few.values()} == {2, 4}
     singles = run_trials(
-        recipe, methods=["scan", "wpv", "sd", "uni"], seeds=[0, 1, 2], place=Place(tmp_path / "one", side_by_side=1)
+        recipe,
+        methods=["scan", "wpv", "sd", "uni"],
+        seeds=[0, 1, 2],
+        place=Place(tmp_path / "one", side_by_side=1),
     )
     for result in singles:
         assert "side_by_side" not in result.details
@@ -170,7 +135,13 @@ def test_trials_are_trained_side_by_side_in_groups(tmp_path):
 def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):
     recipe = digits()
     kept = run_trials(recipe, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path), keep_models=True)
-    own = replace(recipe, name="own", model=lambda data, generator: torch.nn.Sequential(torch.nn.Flatten(), ToFloat(), torch.nn.Linear(64, 10)))
+    own = replace(
+        recipe,
+        name="own",
+        model=lambda data, generator: torch.nn.Sequential(
+            torch.nn.Flatten(), ToFloat(), torch.nn.Linear(64, 10)
+        ),
+    )
     others = run_trials(own, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path))
     assert all("side_by_side" not in result.details for result in (*kept, *others))
 
@@ -206,7 +177,9 @@ def test_a_stopped_group_goes_on_where_it_was(tmp_path, stop_after):
     assert min(epochs[:6]) > 0
     assert len(epochs) < 2 * (3 * 2) + 4 * 3 * 3  # fewer than all epochs of all lanes
     again = results_of(recipe, tmp_path / "stopped", interval=0.0)
-    assert {key: value[:2] for key, value in again.items()} == {key: value[:2] for key, value in whole.items()}
+    assert {key: value[:2] for key, value in again.items()} == {
+        key: value[:2] for key, value in whole.items()
+    }
     assert not (tmp_path / "stopped" / "checkpoints").exists() or not list(
         (tmp_path / "stopped" / "checkpoints").rglob("*.pt")
     )

@@ -51,7 +51,7 @@ class Optimiser:
     def build(
         self, parameters: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, capturable: bool = False
     ) -> torch.optim.Optimizer:
-        """Return the torch optimiser of parameters or groups; `capturable` where a CUDA graph holds its steps."""
+        """Return the torch optimiser of parameters or groups; `capturable` for the steps of a CUDA graph."""
         rate: Any = self.learning_rate
         if capturable:  # a rate that is a number would be the same in every replay of a graph
             rate = torch.tensor(self.learning_rate, device="cuda")

@@ -58,6 +58,7 @@ def mnist_cnn() -> Recipe:
         methods=ALL_METHODS,
         trials=20,
         row="mnist-cnn",
+        half_precision=True,
     )
 
 
@@ -128,6 +129,7 @@ def cifar100_rn27() -> Recipe:
         methods=WEIGHTING_METHODS,
         trials=20,
         augmentation="crop and flip",
+        half_precision=True,
         row="cifar100-rn27",
         notes=(_UNITS_NOTE.format(norms=13, units=2),),
     )

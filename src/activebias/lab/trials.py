@@ -122,7 +122,13 @@ def _run_group(
             run.load_state_dict(branch_point)
         _train_until(run, recipe.epochs, own, listener, method.name)
         result = trial_result(
-            recipe, data, method, seed, test_error=run.test_error, train_error=run.train_error, seconds=run.seconds
+            recipe,
+            data,
+            method,
+            seed,
+            test_error=run.test_error,
+            train_error=run.train_error,
+            seconds=run.seconds,
         )
         if keep_models:
             state = run.state_dict() | {"config": recipe.config(), "seed": seed, "method": method.name}

@@ -108,7 +108,8 @@ class ResidualNet(nn.Module):
 
 def _halved(values: Tensor, margin: int) -> Tensor:
     """Average every 2×2 pixels, and put `margin` channels of zeros on both sides; channels last in memory."""
-    pairs = values.movedim(1, -1).unflatten(2, (-1, 2)).unflatten(1, (-1, 2))
+    batch, channels, height, width = values.shape
+    pairs = values.movedim(1, -1).reshape(batch, height // 2, 2, width // 2, 2, channels)
     return F.pad(pairs.mean(dim=(2, 4)), (margin, margin)).movedim(-1, 1)
 
 
@@ -139,7 +140,7 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_shifts(num_images: int, generator: torch.Generator) -> Tensor:
-    """Draw where to cut every image (top and left, 0 … 4) and whether to flip it (0 or 1), (3, num_images)."""
+    """Draw where to cut each image (top and left, 0 … 4) and whether to flip it (0 or 1): (3, num_images)."""
     device = generator.device
     offsets = torch.randint(2 * _MARGIN + 1, (2, num_images), generator=generator, device=device)
     flip = torch.randint(2, (1, num_images), generator=generator, device=device)

@@ -21,7 +21,7 @@ from activebias.order import epoch_generator
 @final
 @dataclass(frozen=True)
 class EpochNumbers:
-    """The random numbers of one epoch for the S trials, T iterations and B examples of a batch, on the device.
+    """The random numbers of an epoch: for S trials, T iterations and the B examples of a batch, on the device.
 
     `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B), float64, for draws by
     emphasis, None where nothing is. `shifts` (S, T, 3, B): where the images are cut and which are flipped.
@@ -45,7 +45,9 @@ class EpochNumbers:
 class Trials:
     """The data of S trials on the device: inputs once, training targets (S, N, …) by trial."""
 
-    def __init__(self, recipe: Recipe, prepared: Sequence[Prepared], seeds: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self, recipe: Recipe, prepared: Sequence[Prepared], seeds: Sequence[int], device: torch.device
+    ) -> None:
         """Use the data as `prepare` gave it for every seed, on the CPU."""
         self.recipe, self.seeds, self.device = recipe, tuple(seeds), device
         first = prepared[0]
@@ -92,7 +94,8 @@ class Trials:
         if self.recipe.augmentation is None:
             return None
         drawn = [
-            torch.stack([draw_shifts(shape[2], generator) for _ in range(shape[1])]) for generator in self._shifts
+            torch.stack([draw_shifts(shape[2], generator) for _ in range(shape[1])])
+            for generator in self._shifts
         ]
         return torch.stack(drawn).to(self.device)
 

@@ -64,7 +64,13 @@ def input_gradient(
 
 @torch.library.custom_op("activebias::stacked_convolution_weight_gradient", mutates_args=())
 def weight_gradient(
-    values: Tensor, gradient: Tensor, window_h: int, window_w: int, stride: int, padding_h: int, padding_w: int
+    values: Tensor,
+    gradient: Tensor,
+    window_h: int,
+    window_w: int,
+    stride: int,
+    padding_h: int,
+    padding_w: int,
 ) -> Tensor:
     """Return the gradient of the weights (K, kh, kw, C, O)."""
     from activebias.lab.side_by_side import convolution_kernels as kernels
@@ -73,7 +79,7 @@ def weight_gradient(
     num_models, batch, height, width, inner = values.shape
     _, _, height_out, width_out, outer = gradient.shape
     reduction, rows = window_h * window_w * inner, batch * height_out * width_out
-    block_r, block_n, block_m = _block(inner, reduction), min(64, _power(outer)), 64
+    block_r, block_n, block_m = min(64, _power(reduction)), min(64, _power(outer)), 64
     tiles = -(-reduction // block_r) * -(-outer // block_n)
     splits = max(1, min(-(-_ENOUGH_PROGRAMS // (tiles * num_models)), rows // (8 * block_m)))
     rows_per_split = -(-rows // (splits * block_m)) * block_m
@@ -83,7 +89,7 @@ def weight_gradient(
     kernels.weight_gradient[(tiles, splits, num_models)](
         values, gradient, partial,
         batch, height, width, height_out, width_out, num_models, values.stride(0), rows_per_split,
-        C=inner, O=outer, KW=window_w, R=reduction, S=stride, PAD_H=padding_h, PAD_W=padding_w,
+        C=inner, OUT=outer, KW=window_w, R=reduction, S=stride, PAD_H=padding_h, PAD_W=padding_w,
         BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values), num_warps=4, num_stages=3,
     )  # fmt: skip
     return partial.sum(0).to(values.dtype)
@@ -114,9 +120,9 @@ def _launch(
         values, weight, weight if bias is None else bias.contiguous(), outputs,
         batch, height, width, height_out, width_out,
         values.stride(0), *weight_strides,
-        C=inner, O=outer, KW=window[1], R=reduction, S=stride, PAD_H=padding[0], PAD_W=padding[1],
-        TRANSPOSED=transposed, HAS_BIAS=bias is not None, BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values),
-        num_warps=4, num_stages=3,
+        C=inner, OUT=outer, KW=window[1], R=reduction, S=stride, PAD_H=padding[0], PAD_W=padding[1],
+        TRANSPOSED=transposed, HAS_BIAS=bias is not None,
+        BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values), num_warps=4, num_stages=3,
     )  # fmt: skip
 
 
@@ -158,7 +164,13 @@ def _(
 
 @weight_gradient.register_fake
 def _(
-    values: Tensor, gradient: Tensor, window_h: int, window_w: int, stride: int, padding_h: int, padding_w: int
+    values: Tensor,
+    gradient: Tensor,
+    window_h: int,
+    window_w: int,
+    stride: int,
+    padding_h: int,
+    padding_w: int,
 ) -> Tensor:
     return values.new_empty(values.shape[0], window_h, window_w, values.shape[4], gradient.shape[4])
 

@@ -28,11 +28,12 @@ def convolve(
     values, weights, bias, outputs,
     B, H_IN, W_IN, H_OUT, W_OUT,
     model_stride, weight_model_stride, weight_window_stride, weight_inner_stride, weight_outer_stride,
-    C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
-    S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr, TRANSPOSED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
+    S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
+    TRANSPOSED: tl.constexpr, HAS_BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o] + bias[o]; TRANSPOSED: backwards, for the inputs' gradient.
+    """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o] + bias[o]; TRANSPOSED: backwards, for the gradient.
 
     Where the channels are one block (C == BR), a block is one window position, and the position's arithmetic
     is done for its rows once instead of for every element.
@@ -46,11 +47,11 @@ def convolve(
     row_exists = rows < B * H_OUT * W_OUT
     base = values + model * model_stride
     weight_base = weights + model * weight_model_stride + columns[None, :] * weight_outer_stride
-    column_exists = (columns < O)[None, :]
+    column_exists = (columns < OUT)[None, :]
     total = tl.zeros((BM, BN), dtype=tl.float32)
     if C == BR:
         channel = tl.arange(0, C)
-        for window in range(0, R // C):
+        for window in range(R // C):
             h, h_exists = _source(y, window // KW, S, PAD_H, TRANSPOSED)
             w, w_exists = _source(x, window % KW, S, PAD_W, TRANSPOSED)
             exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
@@ -68,7 +69,9 @@ def convolve(
             window, channel = inner // C, inner % C
             h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, TRANSPOSED)
             w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, TRANSPOSED)
-            exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            exists = (
+                row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            )
             place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
             patches = tl.load(base + place, mask=exists, other=0.0)
             kernel = tl.load(
@@ -78,8 +81,8 @@ def convolve(
             )
             total = tl.dot(patches, kernel, total, input_precision=PRECISION)
     if HAS_BIAS:
-        total += tl.load(bias + model * O + columns, mask=columns < O, other=0.0)[None, :].to(tl.float32)
-    place = (model * B * H_OUT * W_OUT + rows[:, None]) * O + columns[None, :]
+        total += tl.load(bias + model * OUT + columns, mask=columns < OUT, other=0.0)[None, :].to(tl.float32)
+    place = (model * B * H_OUT * W_OUT + rows[:, None]) * OUT + columns[None, :]
     tl.store(outputs + place, total.to(outputs.dtype.element_ty), mask=row_exists[:, None] & column_exists)
 
 
@@ -87,7 +90,7 @@ def convolve(
 def weight_gradient(
     values, gradients, partial,
     B, H_IN, W_IN, H_OUT, W_OUT, K, model_stride, ROWS_PER_SPLIT,
-    C: tl.constexpr, O: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
+    C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
     S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -99,7 +102,7 @@ def weight_gradient(
     inner = first_inner + tl.arange(0, BR)
     columns = (tl.program_id(0) // num_inner) * BN + tl.arange(0, BN)
     base = values + model * model_stride
-    gradient_base = gradients + model * B * H_OUT * W_OUT * O
+    gradient_base = gradients + model * B * H_OUT * W_OUT * OUT
     total = tl.zeros((BR, BN), dtype=tl.float32)
     first = split * ROWS_PER_SPLIT
     for start in range(first, tl.minimum(first + ROWS_PER_SPLIT, B * H_OUT * W_OUT), BM):
@@ -113,19 +116,23 @@ def weight_gradient(
             w, w_exists = _source(x, window % KW, S, PAD_W, False)
             exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
             place = ((image * H_IN + h) * W_IN + w) * C
-            patches = tl.load(base + place[:, None] + tl.arange(0, BR)[None, :], mask=exists[:, None], other=0.0)
+            patches = tl.load(
+                base + place[:, None] + tl.arange(0, BR)[None, :], mask=exists[:, None], other=0.0
+            )
         else:
             window, channel = inner // C, inner % C
             h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, False)
             w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, False)
-            exists = row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            exists = (
+                row_exists[:, None] & (inner < R)[None, :] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            )
             place = ((image[:, None] * H_IN + h) * W_IN + w) * C + channel[None, :]
             patches = tl.load(base + place, mask=exists, other=0.0)
         gradient = tl.load(
-            gradient_base + rows[:, None] * O + columns[None, :],
-            mask=row_exists[:, None] & (columns < O)[None, :],
+            gradient_base + rows[:, None] * OUT + columns[None, :],
+            mask=row_exists[:, None] & (columns < OUT)[None, :],
             other=0.0,
         )
         total = tl.dot(tl.trans(patches), gradient, total, input_precision=PRECISION)
-    place = ((split * K + model) * R + inner[:, None]) * O + columns[None, :]
-    tl.store(partial + place, total, mask=(inner < R)[:, None] & (columns < O)[None, :])
+    place = ((split * K + model) * R + inner[:, None]) * OUT + columns[None, :]
+    tl.store(partial + place, total, mask=(inner < R)[:, None] & (columns < OUT)[None, :])

@@ -39,7 +39,9 @@ def _wrong(stack: Stack, part: Part, trial: Tensor | None, half_precision: bool)
     counted = torch.zeros_like(count)
     for start in chunks:
         chunk = slice(start, start + chunks.step)
-        predicted = stack.predict([tensor[chunk] for tensor in part.inputs], half_precision=half_precision).argmax(-1)
+        predicted = stack.predict(
+            [tensor[chunk] for tensor in part.inputs], half_precision=half_precision
+        ).argmax(-1)
         targets = part.targets[chunk] if trial is None else part.targets[:, chunk][trial]
         instance = targets != IGNORE
         count += ((predicted != targets) & instance).flatten(1).sum(1)
@@ -60,4 +62,6 @@ def _entity_errors(stack: Stack, part: Part, scorer: EntityScorer, half_precisio
         inputs = [tensor[place, :longest] for tensor in part.inputs]
         tags[:, place, :longest] = stack.predict(inputs, half_precision=half_precision).argmax(-1).short()
     true = part.targets.cpu().numpy()
-    return torch.tensor([100 * (1 - scorer.score(true, each.numpy()).f1) for each in tags.cpu()], dtype=torch.float64)
+    return torch.tensor(
+        [100 * (1 - scorer.score(true, each.numpy()).f1) for each in tags.cpu()], dtype=torch.float64
+    )

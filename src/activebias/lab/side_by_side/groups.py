@@ -4,13 +4,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import final
 
 import torch
 from torch import Tensor
 
 from activebias import METHODS, Method
-from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import Dataset
 from activebias.lab.models import LabModel
 from activebias.lab.place import EpochDone, Listener, Place
@@ -83,13 +83,15 @@ def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
         trials.setdefault(lane.seed, []).append(lane)
     largest = max(len(trial) for trial in trials.values())
     if largest > most:
-        pieces = [trial[start : start + most] for trial in trials.values() for start in range(0, len(trial), most)]
+        pieces = [
+            trial[start : start + most] for trial in trials.values() for start in range(0, len(trial), most)
+        ]
     else:
         each = most // largest
         number = -(-len(trials) // each)
         each = -(-len(trials) // number)
         whole = list(trials.values())
-        pieces = [sum(whole[start : start + each], []) for start in range(0, len(whole), each)]
+        pieces = [list(chain(*whole[start : start + each])) for start in range(0, len(whole), each)]
     return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
 
 
@@ -136,7 +138,9 @@ class _Group:
 
     def _train(self, device: torch.device) -> None:
         prepared = [
-            prepare(self.recipe, self.dataset, seed=seed, device=_CPU, root=self.place.data, teacher=self.teacher)
+            prepare(
+                self.recipe, self.dataset, seed=seed, device=_CPU, root=self.place.data, teacher=self.teacher
+            )
             for seed in self.seeds
         ]
         run = self._start(Trials(self.recipe, prepared, self.seeds, device))
@@ -155,7 +159,7 @@ class _Group:
         if burns_in:
             plain = METHODS["scan" if lanes[0].method.order == "scan" else "uni"]
             lanes = [Lane(seed, plain) for seed in self.seeds]
-        run = SideBySide.begin(trials, lanes, emphasises=not burns_in, compiles=trials.device.type == "cuda")
+        run = SideBySide.begin(trials, lanes, emphasises=not burns_in)
         if state is not None:
             run.load_state_dict(state)
         return run
@@ -171,8 +175,8 @@ class _Group:
 
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
         test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
-        for position, lane in enumerate(run.lanes):
-            result = trial_result(
+        results = [
+            trial_result(
                 self.recipe,
                 prepared[lane.seed],
                 lane.method,
@@ -184,5 +188,8 @@ class _Group:
                 side_by_side=len(run.lanes),
                 precision="bf16" if run.half_precision else "float32",
             )
-            self.place.store.append(result)
+            for position, lane in enumerate(run.lanes)
+        ]
+        self.place.store.append(results)
+        for result in results:
             self.listener.on_result(result)

@@ -1,8 +1,8 @@
 """Layers that stay fast when many models run as one on a GPU.
 
 Under `vmap` a convolution of K models is a grouped convolution and batch norm moves K in among the channels:
-both are slow on a GPU. Here a convolution is an operator that knows K, and so is batch norm with its leaky ReLU.
-Names and values of the parameters are those of the layers that they stand in for.
+both are slow on a GPU. Here a convolution is an operator that knows K, and so is batch norm with its leaky
+ReLU. Names and values of the parameters are those of the layers that they stand in for.
 """
 
 from typing import final
@@ -39,7 +39,8 @@ class PatchConvolution(nn.Module):
         """Take over the layer's parameters, stride and padding."""
         super().__init__()
         self.weight, self.bias = layer.weight, layer.bias
-        self.width, self.stride, self.padding = layer.kernel_size, layer.stride, layer.padding
+        self.width, self.stride = layer.kernel_size, layer.stride
+        self.padding: tuple[int, ...] = tuple(int(padding) for padding in layer.padding)
 
     @staticmethod
     def can_replace(layer: nn.Conv1d | nn.Conv2d) -> bool:
@@ -50,7 +51,7 @@ class PatchConvolution(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Return (B, outputs, …) for values (B, inputs, …)."""
         if values.is_cuda and values.dim() == 4:
-            outputs = stacked_convolution(
+            outputs: Tensor = stacked_convolution(
                 values.movedim(1, -1).unsqueeze(0),
                 self.weight.permute(2, 3, 1, 0).unsqueeze(0),
                 None if self.bias is None else self.bias.unsqueeze(0),
@@ -64,12 +65,14 @@ class PatchConvolution(nn.Module):
 
     def _patches(self, values: Tensor) -> Tensor:
         """Return (B, *positions, window · channels)."""
-        margins = [margin for padding in reversed(self.padding) for margin in (padding, padding)]
+        margins = [padding for padding in self.padding[::-1] for _ in range(2)]
         patches = [F.pad(values, margins).movedim(1, -1)]
         for dim, (width, stride) in enumerate(zip(self.width, self.stride, strict=True), start=1):
             positions = (patches[0].shape[dim] - width) // stride + 1
             patches = [
-                patch.narrow(dim, step, (positions - 1) * stride + 1)[(slice(None),) * dim + (slice(None, None, stride),)]
+                patch.narrow(dim, step, (positions - 1) * stride + 1)[
+                    (slice(None),) * dim + (slice(None, None, stride),)
+                ]
                 for patch in patches
                 for step in range(width)
             ]
@@ -98,7 +101,9 @@ class StackableNorm(nn.Module):
             scale = self.weight * torch.rsqrt(self.running_var + self.eps)
             shift = self.bias - self.running_mean * scale
             if values.is_cuda:
-                outputs = affine(values.movedim(1, -1).unsqueeze(0), scale[None], shift[None], self.slope)
+                outputs: Tensor = affine(
+                    values.movedim(1, -1).unsqueeze(0), scale[None], shift[None], self.slope
+                )
                 return outputs.squeeze(0).movedim(-1, 1)
             return self._activated(values, scale, shift)
         if values.is_cuda:

@@ -25,7 +25,13 @@ class StackedMemory:
     """
 
     def __init__(
-        self, methods: Sequence[Method], num_instances: int, *, num_classes: int, window: int | None, device: torch.device
+        self,
+        methods: Sequence[Method],
+        num_instances: int,
+        *,
+        num_classes: int,
+        window: int | None,
+        device: torch.device,
     ) -> None:
         """Begin with every history at {1 / num_classes}."""
         self.methods = tuple(methods)
@@ -45,7 +51,11 @@ class StackedMemory:
     def select(self, positions: Tensor, methods: Sequence[Method]) -> "StackedMemory":
         """Return a memory that begins with copies of the given models' histories, for other methods."""
         chosen = StackedMemory(
-            methods, self.num_instances, num_classes=self.num_classes, window=self.history.window, device=self.device
+            methods,
+            self.num_instances,
+            num_classes=self.num_classes,
+            window=self.history.window,
+            device=self.device,
         )
         state = self.history.state_dict()
         chosen.history.load_state_dict(
@@ -66,7 +76,7 @@ class StackedMemory:
         return index + self._first_row.view(-1, *(1 for _ in index.shape[1:]))
 
     def make_room(self, *, emphasises: bool) -> bool:
-        """Make room for an epoch's visits; on a GPU it waits for the device. Returns whether storage moved."""
+        """Make room for an epoch's visits, which waits for a GPU; returns whether the storage moved."""
         if self.device.type == "cpu":
             return False
         if self.methods[0].order == "scan":
@@ -91,7 +101,9 @@ class StackedMemory:
     def draw(self, uniform: Tensor, anywhere: Tensor) -> Tensor:
         """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for a uniform order."""
         drawn = [
-            draw_directly(self.scores[models], uniform[models]) if method.order == "emphasis" else anywhere[models]
+            draw_directly(self.scores[models], uniform[models])
+            if method.order == "emphasis"
+            else anywhere[models]
             for method, models in self._groups
         ]
         return torch.cat(drawn)

@@ -29,7 +29,14 @@ def stacked_norm(
 
 @torch.library.custom_op("activebias::stacked_norm_gradient", mutates_args=())
 def norm_gradient(
-    gradient: Tensor, values: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, eps: float, slope: float
+    gradient: Tensor,
+    values: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,
+    slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of values, weight and bias."""
     from activebias.lab.side_by_side import norm_kernels as kernels
@@ -47,7 +54,17 @@ def norm_gradient(
     of_values = torch.empty_like(values)
     size = values[0].numel()
     kernels.gradient_of_values[(-(-size // _BLOCK), len(values))](
-        values, gradient, scale, shift, by_value, constant, of_values, size, slope, C=values.shape[-1], BLOCK=_BLOCK
+        values,
+        gradient,
+        scale,
+        shift,
+        by_value,
+        constant,
+        of_values,
+        size,
+        slope,
+        C=values.shape[-1],
+        BLOCK=_BLOCK,
     )
     return of_values, of_weight, of_bias
 
@@ -85,7 +102,9 @@ def _sums(kernel: str, values: Tensor, *others: Tensor, slope: float | None = No
 
 
 @stacked_norm.register_fake
-def _(values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float
+) -> tuple[Tensor, Tensor, Tensor]:
     return values.new_empty(values.shape), torch.empty_like(weight), torch.empty_like(weight)
 
 
@@ -105,7 +124,9 @@ stacked_norm.register_autograd(_backward, setup_context=_remember)
 
 
 @stacked_norm.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+def _(
+    info: Any, in_dims: tuple[int | None, ...], *arguments: Any
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Let the mapped dimension join the models'."""
     tensors = [joined(*pair, info.batch_size) for pair in zip(arguments[:3], in_dims[:3], strict=True)]
     outputs = stacked_norm(*tensors, *arguments[3:])

@@ -92,5 +92,9 @@ def gradient_of_values(
     dy = tl.load(gradients + model * SIZE + offset, mask=exists, other=0.0).to(tl.float32)
     scales = tl.load(scale + parameter, mask=exists)
     g = _gradient_of_norm(x, dy, scales, tl.load(shift + parameter, mask=exists), SLOPE)
-    dx = scales * g + tl.load(by_value + parameter, mask=exists) * x + tl.load(constant + parameter, mask=exists)
+    dx = (
+        scales * g
+        + tl.load(by_value + parameter, mask=exists) * x
+        + tl.load(constant + parameter, mask=exists)
+    )
     tl.store(outputs + model * SIZE + offset, dx.to(outputs.dtype.element_ty), mask=exists)

@@ -40,7 +40,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _training_bytes(recipe: Recipe, dataset: Dataset, data: Prepared, device: torch.device) -> int:
-    """Return what one model takes in an iteration: what autograd keeps, and the weights in all their forms."""
+    """Return what one model takes in an iteration: what autograd keeps, and weights in all their forms."""
     model = recipe.model(dataset, derived_generator(0, "plan"))
     stack = Stack.of([model], device)
     kept: dict[int, int] = {}

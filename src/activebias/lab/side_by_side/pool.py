@@ -42,7 +42,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient: Tensor) -> Tensor:
-    return pool_gradient(ctx.saved_tensors[0], gradient)
+    of_values: Tensor = pool_gradient(ctx.saved_tensors[0], gradient)
+    return of_values
 
 
 stacked_pool.register_autograd(_backward, setup_context=_remember)

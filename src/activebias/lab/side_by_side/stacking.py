@@ -48,7 +48,9 @@ class Stack:
         changing = changing_buffers(template)
 
         def stacked(states: Sequence[dict[str, Tensor]]) -> State:
-            return {name: torch.stack([state[name].detach() for state in states]).to(device) for name in states[0]}
+            return {
+                name: torch.stack([state[name].detach() for state in states]).to(device) for name in states[0]
+            }
 
         buffers = [dict(model.named_buffers()) for model in models]
         return Stack(
@@ -77,10 +79,13 @@ class Stack:
 
     def groups_by_decay(self) -> list[dict[str, Any]]:
         """Return the parameters as an optimiser takes them, grouped by the strength of their regulariser."""
-        decay = self._template.weight_decay()
+        model: Any = self._template
+        decay: dict[str, float] = model.weight_decay()
         return [
             {
-                "params": [value for name, value in self.parameters.items() if decay.get(name, 0.0) == strength],
+                "params": [
+                    value for name, value in self.parameters.items() if decay.get(name, 0.0) == strength
+                ],
                 "weight_decay": strength,
             }
             for strength in dict.fromkeys(decay.get(name, 0.0) for name in self.parameters)

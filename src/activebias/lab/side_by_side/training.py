@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -45,12 +46,11 @@ class SideBySide:
         memory: StackedMemory,
         *,
         emphasises: bool,
-        compiles: bool = False,
     ) -> None:
         """Use the parts as they are; `begin` and `branch` make them."""
         self.trials, self.lanes = trials, tuple(lanes)
         self.stack, self.memory = stack, memory
-        self.emphasises, self.compiles = emphasises, compiles
+        self.emphasises = emphasises
         self.device, recipe = trials.device, trials.recipe
         on_gpu = self.device.type == "cuda"
         self.half_precision = on_gpu and recipe.half_precision
@@ -60,14 +60,13 @@ class SideBySide:
         self.seconds = 0.0
         self.scans = lanes[0].method.order == "scan"
         self._trial = torch.tensor([trials.seeds.index(lane.seed) for lane in lanes], device=self.device)
-        self._losses_of = torch.compile(self._losses, dynamic=False) if compiles and on_gpu else self._losses
         # What an iteration reads: its number, and the epoch's random numbers, always at the same address.
         self._iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._numbers: EpochNumbers | None = None
         self._replayed: dict[int | None, Replayed] = {}
 
     @staticmethod
-    def begin(trials: Trials, lanes: Sequence[Lane], *, emphasises: bool, compiles: bool = False) -> "SideBySide":
+    def begin(trials: Trials, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
         """Begin at epoch 0, with the initial weights that the trials have alone."""
         recipe, dataset = trials.recipe, trials.dataset
         models = {seed: recipe.model(dataset, derived_generator(seed, "weights")) for seed in trials.seeds}
@@ -79,7 +78,7 @@ class SideBySide:
             window=recipe.window,
             device=trials.device,
         )
-        return SideBySide(trials, lanes, stack, memory, emphasises=emphasises, compiles=compiles)
+        return SideBySide(trials, lanes, stack, memory, emphasises=emphasises)
 
     def branch(self, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
         """Return a run of other lanes that goes on from here: each from this run's lane of the same trial."""
@@ -102,7 +101,6 @@ class SideBySide:
             self.stack.select(parent),
             self.memory.select(parent, [lane.method for lane in lanes]),
             emphasises=emphasises,
-            compiles=self.compiles,
         )
         for own, other in zip(self.stack.parameters.values(), new.stack.parameters.values(), strict=True):
             new.optimiser.state[other] = {
@@ -124,16 +122,19 @@ class SideBySide:
         """Train all lanes for an epoch, and note their errors after it."""
         started = time.perf_counter()
         self._prepare_epoch()
-        widths = self._numbers.widths if self._numbers else None
-        for iteration in range(self.trials.num_iterations):
-            width = None if widths is None else self._padded(widths[iteration])
-            if width not in self._replayed:
-                self._replayed[width] = Replayed(lambda width=width: self._iterate(width), self.device)
-            self._replayed[width]()
+        self._train_epoch()
         test, train = errors_of(self.stack, self.trials, self._trial, half_precision=self.half_precision)
         self.test_error.append(test)
         self.train_error.append(train)
         self.seconds += (time.perf_counter() - started) / len(self.lanes)
+
+    def _train_epoch(self) -> None:
+        widths = self._numbers.widths if self._numbers else None
+        for iteration in range(self.trials.num_iterations):
+            width = None if widths is None else self._padded(widths[iteration])
+            if width not in self._replayed:
+                self._replayed[width] = Replayed(partial(self._iterate, width), self.device)
+            self._replayed[width]()
 
     def _prepare_epoch(self) -> None:
         if self.memory.make_room(emphasises=self.emphasises):
@@ -162,7 +163,7 @@ class SideBySide:
         index = self._draw()
         inputs, targets, instances = self._gather(index, width)
         mask = None if self.trials.tokens is None else targets != IGNORE
-        losses, prob = self._losses_of(inputs, targets, index)
+        losses, prob = self._losses(inputs, targets, index)
         weighted = losses
         if self.emphasises:
             known = instances if mask is None else torch.where(mask, instances, 0)

@@ -1,0 +1,157 @@
+"""Side by side on a GPU: the operators equal torch's, and a run equals the same run on a CPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import activebias as ab
+from activebias.lab import Place, get_recipe, run_trials
+from activebias.lab.prepared import prepare
+from activebias.lab.side_by_side import Lane, SideBySide, Trials
+from side_by_side_cases import RECIPES, made_up, small
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: run `make test-gpu`"),
+]
+SEEDS = (3, 8)
+
+
+def close(ours, theirs, tolerance):
+    """Compare relative to the largest value: a sum of many terms may cancel."""
+    assert ((ours.float() - theirs.float()).abs().max() / theirs.float().abs().max()).item() < tolerance
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=["float32", "bf16"]
+)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "width", "stride", "padding", "size"),
+    [
+        (1, 32, 5, 1, 2, 28),
+        (32, 64, 5, 1, 2, 14),
+        (16, 16, 3, 1, 1, 9),
+        (16, 32, 3, 2, 1, 8),
+        (3, 7, 4, 3, 0, 11),
+    ],
+)
+def test_convolutions_of_many_models(dtype, tolerance, inputs, outputs, width, stride, padding, size):
+    from activebias.lab.side_by_side.convolution import stacked_convolution
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    values = torch.randn(3, 5, size, size, inputs, device="cuda", generator=generator).to(dtype)
+    weight = torch.randn(3, width, width, inputs, outputs, device="cuda", generator=generator).to(dtype)
+    bias = torch.randn(3, outputs, device="cuda", generator=generator).to(dtype)
+    ours = [tensor.clone().requires_grad_() for tensor in (values, weight, bias)]
+    result = stacked_convolution(*ours, stride, padding, padding)
+    gradient = torch.randn(result.shape, device="cuda", generator=generator).to(dtype)
+    result.backward(gradient)
+    for model in range(3):
+        theirs = [tensor[model].double().requires_grad_() for tensor in (values, weight, bias)]
+        expected = F.conv2d(
+            theirs[0].movedim(-1, 1), theirs[1].permute(3, 2, 0, 1), theirs[2], stride=stride, padding=padding
+        ).movedim(1, -1)
+        expected.backward(gradient[model].double())
+        close(result[model], expected, tolerance)
+        for own, other in zip(ours, theirs, strict=True):
+            close(own.grad[model], other.grad, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=["float32", "bf16"]
+)
+def test_batch_norm_of_many_models(dtype, tolerance):
+    from activebias.lab.side_by_side.norm import stacked_norm
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    values = (2 * torch.randn(3, 8, 6, 5, 20, device="cuda", generator=generator) + 1).to(dtype)
+    weight, bias = (torch.randn(3, 20, device="cuda", generator=generator) for _ in range(2))
+    ours = [tensor.clone().requires_grad_() for tensor in (values, weight, bias)]
+    result, mean, variance = stacked_norm(*ours, 1e-3, 0.1)
+    gradient = torch.randn(result.shape, device="cuda", generator=generator).to(dtype)
+    result.backward(gradient)
+    for model in range(3):
+        theirs = [tensor[model].double().requires_grad_() for tensor in (values, weight, bias)]
+        normed = F.batch_norm(theirs[0].movedim(-1, 1), None, None, theirs[1], theirs[2], True, 0.1, 1e-3)
+        expected = F.leaky_relu(normed, 0.1).movedim(1, -1)
+        expected.backward(gradient[model].double())
+        close(result[model], expected, tolerance)
+        close(mean[model], values[model].double().mean((0, 1, 2)), 1e-5)
+        close(variance[model], values[model].double().var((0, 1, 2), correction=0), 1e-5)
+        for own, other in zip(ours, theirs, strict=True):
+            close(own.grad[model], other.grad, tolerance)
+
+
+def test_pooling_of_many_models():
+    from activebias.lab.side_by_side.pool import stacked_pool
+
+    values = torch.randn(2, 3, 6, 8, 5, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    ours, theirs = (values.clone().requires_grad_() for _ in range(2))
+    result = stacked_pool(ours)
+    expected = (
+        F.max_pool2d(F.relu(theirs.flatten(0, 1).movedim(-1, 1)), 2).movedim(1, -1).unflatten(0, (2, 3))
+    )
+    assert torch.equal(result, expected)
+    gradient = torch.randn_like(result)
+    for tensor in (result, expected):
+        tensor.backward(gradient)
+    assert torch.equal(ours.grad, theirs.grad)
+
+
+def train(recipe, dataset, teacher, methods, device, epochs=4):
+    cpu = torch.device("cpu")
+    prepared = [prepare(recipe, dataset, seed=seed, device=cpu, teacher=teacher) for seed in SEEDS]
+    lanes = [Lane(seed, method) for method in methods for seed in SEEDS]
+    run = SideBySide.begin(Trials(recipe, prepared, SEEDS, torch.device(device)), lanes, emphasises=True)
+    for _ in range(epochs):
+        run.train_epoch()
+    return run
+
+
+@pytest.mark.parametrize("scans", [True, False])
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_gpu_trains_what_a_cpu_trains(name, scans):
+    if name == "conll2003-cnn" and not scans:
+        pytest.skip("the words of a sentence train together: nothing to draw")
+    recipe, dataset, teacher = small(name)
+    recipe = replace(recipe, half_precision=False, batch_size=4)
+    methods = [method for method in ab.METHODS.values() if (method.order == "scan") is scans]
+    ours, theirs = (train(recipe, dataset, teacher, methods, device) for device in ("cuda", "cpu"))
+    assert any(replayed._graph is not None for replayed in ours._replayed.values())
+    tolerance = {"rtol": 5e-3, "atol": 5e-3}
+    for key, value in theirs.stack.parameters.items():
+        torch.testing.assert_close(ours.stack.parameters[key].detach().cpu(), value.detach(), **tolerance)
+    for own, other in zip(ours.memory.history.values(), theirs.memory.history.values(), strict=True):
+        width = min(own.shape[1], other.shape[1])
+        torch.testing.assert_close(own[:, :width].cpu(), other[:, :width], **tolerance)
+    torch.testing.assert_close(ours.memory.scores.cpu(), theirs.memory.scores, **tolerance)
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "cifar100-rn27"])
+def test_half_precision_learns(name):
+    recipe, _, _ = small(name)
+    dataset = made_up("digits" if name == "mnist-cnn" else "images", count=200)
+    run = train(replace(recipe, batch_size=20), dataset, None, [ab.METHODS["wpv"]], "cuda", epochs=8)
+    assert run.half_precision
+    assert all(value.dtype == torch.float32 for value in run.stack.parameters.values())
+    first, last = run.train_error[0].mean(), run.train_error[-1].mean()
+    assert last < first - 10
+
+
+def test_trials_on_a_gpu_side_by_side(tmp_path):
+    recipe = replace(get_recipe("digits"), epochs=6, burn_in=2)
+    results = run_trials(
+        recipe, methods=["scan", "wpv", "spv"], seeds=[0, 1], place=Place(tmp_path, device="cuda")
+    )
+    single = run_trials(
+        recipe, methods=["scan", "wpv", "spv"], seeds=[0, 1], place=Place(tmp_path / "cpu", side_by_side=1)
+    )
+    assert {result.details["side_by_side"] for result in results} == {2, 4}
+    for ours, theirs in zip(
+        sorted(results, key=lambda r: (r.method, r.seed)),
+        sorted(single, key=lambda r: (r.method, r.seed)),
+        strict=True,
+    ):
+        assert ours.test_error == pytest.approx(theirs.test_error, abs=1.0)
