@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from activebias import emphasis as emphasis
     from activebias import statistics as statistics
     from activebias.active_bias import ActiveBias as ActiveBias
+    from activebias.auditing import Audit as Audit
+    from activebias.auditing import audit as audit
     from activebias.history import PredictionHistory as PredictionHistory
     from activebias.indexing import TokenIndex as TokenIndex
     from activebias.indexing import collate_with_index as collate_with_index
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ActiveBias": "active_bias",
+    "Audit": "auditing",
+    "audit": "auditing",
     "PredictionHistory": "history",
     "TokenIndex": "indexing",
     "collate_with_index": "indexing",

@@ -34,6 +34,9 @@ FLAGS = {
     "theory": {"--seed", "--json", "--debug", "--help"},
     "data": {"--data", "--json", "--debug", "--help"},
     "data get": {"--data", "--quiet", "--debug", "--help"},
+    "audit": COMMON | {"--top", "--exact"},
+    "export": COMMON | {"--format"},
+    "report": COMMON | {"--image-budget"},
 }
 SHORT = ["compare", "digits", "--epochs", "3", "--trials", "2", "--methods", "scan,wpv"]
 

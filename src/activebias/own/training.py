@@ -241,6 +241,7 @@ def instances_of(
         believed=believed.numpy(),
         believed_prob=mean.amax(1).numpy(),
         label_prob=mean.gather(1, label[:, None]).squeeze(1).numpy(),
+        rival_prob=mean.scatter(1, label[:, None], 0.0).amax(1).numpy(),
         weight=learner.bias.weights().cpu().float().numpy(),
         position=position,
         sentence=sentence,

@@ -83,8 +83,9 @@ class Instances:
     """One entry per training instance (in tagging: per word), in the order of the history.
 
     `believed` is the class with the highest mean over the epochs of the class probabilities, as the model
-    gave them after every epoch, and `believed_prob` that mean; `label_prob` is the same for the label. A
-    model that memorised in the end still says here what it believed before. `weight` is the final v.
+    gave them after every epoch, and `believed_prob` that mean; `label_prob` is the same for the label, and
+    `rival_prob` for the strongest class but the label: the audit ranks better with it. A model that
+    memorised in the end still says here what it believed before. `weight` is the final v.
     `position` is the row in the source; in tagging `sentence` and `word` count from 0.
     """
 
@@ -94,6 +95,7 @@ class Instances:
     label_prob: NDArray[np.float32]
     weight: NDArray[np.float32]
     position: NDArray[np.int64]
+    rival_prob: NDArray[np.float32] | None = None
     sentence: NDArray[np.int64] | None = None
     word: NDArray[np.int64] | None = None
 

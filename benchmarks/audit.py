@@ -1,0 +1,411 @@
+"""How well wrong labels are found: the audit beside cleanlab, AUM and cartography.
+
+    python benchmarks/audit.py --data digits [--trials 10] [--out out/audit-digits.json]
+    python benchmarks/audit.py --data cifar10n --device cuda --train --small   # needs no cleanlab
+    python benchmarks/audit.py --data cifar10n --score                           # needs no GPU
+
+The data have labels that are known to be wrong. A trial is one seed: its noise, its initial weights, its
+order. It trains one model on all instances, whose visits give the audit, AUM's margin and cartography's
+confidence; and the same model on four of five folds, five times, whose probabilities of the fifth give
+cleanlab's scores. What was observed is kept in `--folder`, one file a trial.
+"""
+
+import argparse
+import dataclasses
+import json
+import platform
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+import activebias as ab
+from activebias.history import decode, encode
+from activebias.lab import get_recipe
+from activebias.lab.models import ResidualNet, augment
+from activebias.lab.prepared import load_data, prepare
+from activebias.lab.randomness import derived_generator, derived_seed
+from activebias.lab.recipe import Noise, Optimiser, Recipe
+
+NUM_FOLDS = 5
+DATA = ("digits", "mnist", "mnist-cnn", "cifar10n")
+
+
+def find_recipe(data, annotation="worst", epochs=None):
+    """Return model, optimiser and noise: the lab's recipes, and a small residual net for CIFAR-10N."""
+    if data != "cifar10n":
+        recipe = {
+            "digits": get_recipe("digits"),
+            "mnist": dataclasses.replace(get_recipe("mnist-fc"), noise=Noise("uniform", 0.1)),
+            "mnist-cnn": get_recipe("noisy-mnist-cnn").shortened(20),
+        }[data]
+        return recipe if epochs is None else recipe.shortened(epochs)
+    epochs = 30 if epochs is None else epochs
+    return Recipe(
+        name=f"cifar10n-{annotation}",
+        title=f"CIFAR-10N ({annotation}), residual net, 2 units a stage",
+        data="cifar10",
+        architecture="ResidualNet(2)",
+        model=lambda dataset, generator: ResidualNet(2, generator=generator, num_classes=dataset.num_classes),
+        optimiser=Optimiser(
+            "sgd", 0.2, momentum=0.9, factor=0.1, milestones=(round(0.6 * epochs), round(0.85 * epochs))
+        ),
+        batch_size=512,
+        epochs=epochs,
+        burn_in=epochs // 3,
+        methods=("scan", "wtc"),
+        trials=3,
+        noise=Noise("human", annotation=annotation),
+        augmentation="crop and flip",
+    )
+
+
+class Training:
+    """A model in training; on a GPU in bfloat16 where torch thinks that safe."""
+
+    def __init__(self, recipe, data, seed, purpose):
+        self.recipe, self.data = recipe, data
+        self.model = recipe.model(data.dataset, derived_generator(seed, f"weights {purpose}")).to(data.device)
+        self.optimiser = recipe.optimiser.build(self.model.parameters())
+        self.augmentation = torch.Generator(data.device).manual_seed(derived_seed(seed, f"crops {purpose}"))
+        self.seconds = 0.0
+
+    def epoch(self, epoch, order, loss_of):
+        """Train on the instances in `order`; `loss_of(logits, targets, index)` sees every visit."""
+        started = self._now()
+        self.model.train()
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.optimiser.learning_rate_at(epoch)
+        for index in order.split(self.recipe.batch_size):
+            (inputs,), targets = self.data.train.batch(index)
+            if self.recipe.augmentation is not None:
+                inputs = augment(inputs, self.augmentation)
+            with self._precision():
+                logits = self.model(inputs).float()
+            loss = loss_of(logits, targets, index) + self.model.regulariser()
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+        self.seconds += self._now() - started
+
+    @torch.no_grad()
+    def probabilities(self, index):
+        self.model.eval()
+        parts = []
+        with self._precision():
+            for part in index.split(2000):
+                parts.append(self.model(*self.data.train.batch(part)[0]).float().softmax(-1))
+        return torch.cat(parts)
+
+    def _precision(self):
+        on_gpu = self.data.device.type == "cuda"
+        return torch.autocast("cuda", dtype=torch.bfloat16) if on_gpu else nullcontext()
+
+    def _now(self):
+        if self.data.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def margin_of(logits, targets):
+    """AUM's margin: the logit of the label minus the largest other one."""
+    own = logits.gather(1, targets[:, None])
+    others = logits.scatter(1, targets[:, None], -torch.inf).amax(1)
+    return own.squeeze(1) - others
+
+
+class Observed(NamedTuple):
+    """What one training run saw: p(y|x) and margin of every visit, (N, epochs); the rivals, (K, N)."""
+
+    history: np.ndarray
+    margins: np.ndarray
+    rivals: np.ndarray
+    seconds: float
+
+
+def observe_all(recipe, data, seed, method="scan"):
+    """Train on everything, once; the rivals are those after each of the `kept_epochs`."""
+    training = Training(recipe, data, seed, "all")
+    bias = ab.ActiveBias(
+        method,
+        num_instances=data.num_instances,
+        num_classes=data.dataset.num_classes,
+        burn_in=recipe.burn_in,
+        device=data.device,
+        seed=derived_seed(seed, "order"),
+    )
+    sampler = bias.sampler(batch_size=recipe.batch_size)
+    margins = torch.zeros(recipe.epochs, data.num_instances, device=data.device)
+    kept = kept_epochs(recipe.epochs)
+    believed = torch.zeros(data.num_instances, data.dataset.num_classes, device=data.device)
+    rivals = torch.zeros(len(kept), data.num_instances, device=data.device)
+    for epoch in range(recipe.epochs):
+        bias.set_epoch(epoch)
+
+        def loss_of(logits, targets, index, epoch=epoch):
+            margins[epoch, index] = margin_of(logits.detach(), targets)
+            believed[index] += logits.detach().softmax(1)
+            return bias.loss(logits, targets, index)
+
+        # A scan's order stands at the beginning of an epoch: one copy to the device serves all of its steps.
+        training.epoch(epoch, torch.tensor(list(sampler)).to(data.device), loss_of)
+        if epoch + 1 in kept:
+            others = believed.scatter(1, data.train.targets[:, None], 0)
+            rivals[kept.index(epoch + 1)] = others.amax(1) / (epoch + 1)
+    values, _ = bias.history.values()
+    return Observed(
+        values[:, 1:].cpu().numpy(), margins.T.cpu().numpy(), rivals.cpu().numpy(), training.seconds
+    )
+
+
+def kept_epochs(number):
+    """Return the epochs after which out-of-sample probabilities are kept: dense at first, then sparse.
+
+    >>> kept_epochs(30)
+    [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30]
+    """
+    steps = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80]
+    return [epoch for epoch in steps if epoch < number] + [number]
+
+
+def pack(seen):
+    """Return what was observed in half the bytes; probabilities stay fine near 0 and near 1."""
+    logarithms = np.log(np.maximum(seen["outside"], 1e-30)).astype(np.float16)
+    rows = np.isin(seen["kept"], [2, 5, 10, 15, 20, 25, 30, seen["kept"][-1]])
+    small = {"history": encode(seen["history"], "float16"), "margins": seen["margins"].astype(np.float16)}
+    kept = {key: seen[key][rows] for key in ("kept", "rivals", "fold_seconds")}
+    return seen | small | kept | {"outside": logarithms[rows]}
+
+
+def unpack(path):
+    """Return what was observed, as it was before `pack` if it was packed."""
+    with np.load(path) as file:
+        seen = {key: file[key] for key in file.files}
+    if seen["outside"].dtype == np.float16:
+        seen["outside"] = np.exp(seen["outside"].astype(np.float32))
+        seen["history"] = decode(seen["history"], "float16")
+        seen["margins"] = seen["margins"].astype(np.float32)
+    return seen
+
+
+def stratified_folds(targets, generator):
+    """Return the fold of every instance, drawn so that each fold has its part of every class."""
+    shuffled = torch.randperm(len(targets), generator=generator)
+    by_class = shuffled[targets[shuffled].argsort(stable=True)]
+    folds = torch.empty_like(by_class)
+    folds[by_class] = torch.arange(len(targets)) % NUM_FOLDS
+    return folds
+
+
+def observe_folds(recipe, data, seed):
+    """Train on four of five folds, five times; return out-of-sample probabilities after the `kept_epochs`.
+
+    They are (K, N, C). Returned too: those epochs, and the seconds until then over all folds, each with one
+    pass over its held-out part.
+    """
+    targets = data.train.targets.cpu()
+    kept = kept_epochs(recipe.epochs)
+    found = torch.zeros(len(kept), len(targets), data.dataset.num_classes)
+    seconds = np.zeros(len(kept))
+    folds = stratified_folds(targets, derived_generator(seed, "folds"))
+    for number in range(NUM_FOLDS):
+        inside, outside = (folds != number).nonzero().squeeze(1), (folds == number).nonzero().squeeze(1)
+        training = Training(recipe, data, seed, f"fold {number}")
+        generator = derived_generator(seed, f"order of fold {number}")
+        for epoch in range(recipe.epochs):
+            order = inside[torch.randperm(len(inside), generator=generator)]
+            training.epoch(
+                epoch, order.to(data.device), lambda logits, targets, _: cross_entropy(logits, targets)
+            )
+            if epoch + 1 in kept:
+                started = time.perf_counter()
+                found[kept.index(epoch + 1), outside] = training.probabilities(outside.to(data.device)).cpu()
+                passing = time.perf_counter() - started
+                seconds[kept.index(epoch + 1)] += training.seconds + passing
+    return np.array(kept), found.numpy(), seconds
+
+
+def observe(recipe, seed, device, method, path, small=False):
+    """Train everything of one trial and keep what was observed."""
+    data = prepare(recipe, load_data(recipe), seed=seed, device=torch.device(device))
+    own = observe_all(recipe, data, seed, method)
+    kept, outside, fold_seconds = observe_folds(recipe, data, seed)
+    hardware = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seen = {
+        "labels": data.dataset.train.targets.numpy(),
+        "true": data.dataset.clean_targets.numpy(),
+        "history": own.history,
+        "margins": own.margins,
+        "rivals": own.rivals,
+        "kept": kept,
+        "outside": outside,
+        "own_seconds": own.seconds,
+        "fold_seconds": fold_seconds,
+        "where": f"{hardware}, torch {torch.__version__}",
+    }
+    np.savez_compressed(path, **(pack(seen) if small else seen))
+
+
+def cleanlab_scores(labels, probabilities):
+    """Return cleanlab's rankings of these out-of-sample probabilities, higher for more likely wrong."""
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
+    # Softmax in float32 ends a rounding error off 1, which cleanlab's checks do not like.
+    probabilities = probabilities.astype(np.float64)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    methods = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
+    scores = {
+        f"cleanlab, {method.replace('_', ' ')}": 1
+        - get_label_quality_scores(labels, probabilities, method=method)
+        for method in methods
+    }
+    # Its default filter only says which: those first, then the others, each by its default quality score.
+    issues = find_label_issues(labels, probabilities, n_jobs=1)
+    return scores | {"cleanlab, find_label_issues first": issues + scores["cleanlab, self confidence"]}
+
+
+def own_scores(history, margins, rival):
+    """Return the scores that one training run gives, higher for more likely wrong."""
+    alone = ab.audit(history)
+    return {
+        "audit": ab.audit(history, rival=rival).score,
+        "audit, history alone": alone.score,
+        "cartography's confidence (mean p)": -alone.confidence,
+        "AUM": -margins.mean(1),
+    }
+
+
+def quality(scores, wrong):
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return {
+        "average_precision": float(average_precision_score(wrong, scores)),
+        "auroc": float(roc_auc_score(wrong, scores)),
+    }
+
+
+def best_of(candidates):
+    """Return the candidate with the best average precision, chosen with the truth at hand, and its name."""
+    name = max(candidates, key=lambda name: candidates[name]["average_precision"])
+    return candidates[name] | {"chosen": name}
+
+
+def score(path):
+    """Score everything that one trial observed."""
+    seen = unpack(path)
+    labels, history, margins, kept = (seen[key] for key in ("labels", "history", "margins", "kept"))
+    wrong = labels != seen["true"]
+    epochs = history.shape[1]
+    by_epochs = {}
+    for count, rival in zip(kept, seen["rivals"], strict=True):
+        cost = {"seconds": float(seen["own_seconds"]) * count / epochs, "epochs": int(count)}
+        for name, scores in own_scores(history[:, :count], margins[:, :count], rival).items():
+            by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost
+    for count, probabilities, seconds in zip(kept, seen["outside"], seen["fold_seconds"], strict=True):
+        for name, scores in cleanlab_scores(labels, probabilities).items():
+            cost = {"seconds": float(seconds), "epochs": int(count)}
+            by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost
+    last = {name: by[f"{epochs} epochs"] for name, by in by_epochs.items()}
+    half = {"audit, half of the epochs": by_epochs["audit"][f"{epochs // 2} epochs"]}
+    best = {f"{name}, best number of epochs": best_of(by) for name, by in by_epochs.items()}
+    return {
+        "scores": last | half | best,
+        "by_epochs": by_epochs,
+        "wrong": int(wrong.sum()),
+        "instances": len(wrong),
+        "where": str(seen["where"]),
+    }
+
+
+def mean_and_error(values):
+    values = np.array(values)
+    error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return float(values.mean()), float(error)
+
+
+def summarise(trials):
+    """Return mean and standard error over the trials of every score's numbers."""
+    return {
+        name: {key: mean_and_error([trial["scores"][name][key] for trial in trials]) for key in KEYS}
+        for name in trials[0]["scores"]
+    }
+
+
+KEYS = ("average_precision", "auroc", "epochs", "seconds")
+OWN = ("audit", "audit, half of the epochs", "audit, history alone")
+
+
+def aim(trials, own_name):
+    """Return 1 - average precision and seconds of one of our scores, each as a share of cleanlab's."""
+    own = summarise(trials)[own_name]
+    return {
+        name: {
+            "missed": (1 - own["average_precision"][0]) / (1 - theirs["average_precision"][0]),
+            "cost": own["seconds"][0] / theirs["seconds"][0],
+        }
+        for name, theirs in summarise(trials).items()
+        if name.startswith("cleanlab")
+    }
+
+
+def show(title, trials):
+    print(f"\n{title}: {len(trials)} trials, {trials[0]['wrong']} of {trials[0]['instances']} labels wrong")
+    print("| score | average precision | AUROC | epochs | seconds |\n|---|---:|---:|---:|---:|")
+    for name, numbers in summarise(trials).items():
+        precision, area = ("{:.4f} ± {:.4f}".format(*numbers[key]) for key in KEYS[:2])
+        print(f"| {name} | {precision} | {area} | {numbers['epochs'][0]:.0f} | {numbers['seconds'][0]:.1f} |")
+    for own in OWN:
+        print(f"\n{own}, as a share of cleanlab's: 1 - AP (aim: 0.5), seconds of training (aim: 0.2)")
+        for name, ratios in aim(trials, own).items():
+            print(f"  {name}: {ratios['missed']:.2f}, {ratios['cost']:.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", choices=DATA, default="digits")
+    parser.add_argument("--annotation", default="worst", help="of CIFAR-10N: worst, aggregate, random1, …")
+    parser.add_argument("--method", default="scan", help="method of training of the audited model")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--trials", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--train", action="store_true", help="only train, and keep what was observed")
+    parser.add_argument("--score", action="store_true", help="only score what was kept")
+    parser.add_argument("--small", action="store_true", help="keep half precision and fewer epochs")
+    parser.add_argument("--folder", type=Path, default=Path("out/audit"))
+    parser.add_argument("--out", type=Path, help="JSON of the scores")
+    options = parser.parse_args()
+    recipe = find_recipe(options.data, options.annotation, options.epochs)
+    name = f"{recipe.name}-{recipe.epochs}-{options.method}"
+    seeds = range(options.seed, options.seed + options.trials)
+    paths = {seed: options.folder / f"{name}-{seed}.npz" for seed in seeds}
+    if not options.score:
+        for seed, path in paths.items():
+            started = time.perf_counter()
+            observe(recipe, seed, options.device, options.method, path, options.small)
+            print(f"{path}: trained within {time.perf_counter() - started:.0f} s", flush=True)
+    if not options.train:
+        trials = [score(path) for path in paths.values()]
+        show(recipe.title, trials)
+        if options.out is not None:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            content = {
+                "config": recipe.config(),
+                "method": options.method,
+                "summary": summarise(trials),
+                "aim": {own: aim(trials, own) for own in OWN},
+                "trials": trials,
+            }
+            options.out.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

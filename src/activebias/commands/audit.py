@@ -1,0 +1,105 @@
+"""Looking at a run: which labels are likely wrong, and its history for other tools."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from activebias.commands.shared import Debug, Json, print_json, reports_errors, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer()
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
+
+
+@app.command(epilog="Example: activebias audit runs/pets --out suspects.csv --top 50")
+@reports_errors
+def audit(
+    run: Run,
+    out: Annotated[Path | None, typer.Option("--out", help="CSV of all instances, worst first.")] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="How many to show.")] = 20,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Leave text that a spreadsheet would take for a formula as it is."),
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Rank the training instances of a run by how likely their label is wrong."""
+    from activebias.report.folder import read_run
+    from activebias.report.suspects import audit_run, rows, write_csv
+
+    folder = read_run(run)
+    found = audit_run(folder)
+    if out is not None:
+        write_csv(folder, found, out, exact=exact)
+    worst = list(rows(folder, found, top))
+    number = int(found.suspected.sum())
+    if as_json:
+        print_json(
+            {
+                "run": str(run),
+                "num_instances": len(found),
+                "num_suspected": number,
+                "out": None if out is None else str(out),
+                "suspects": worst,
+            }
+        )
+        return
+    if worst:
+        show(_table(f"{folder.info.title}: most likely wrong first", worst))
+    show(
+        f"For {number:,} of {len(found):,} instances the model believes in another class than the label. "
+        "The worst come first; a person has to look at them."
+    )
+    show("Write all of them with --out FILE.csv." if out is None else f"All instances: {out}.")
+
+
+def _table(title: str, worst: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=_printable(title), title_justify="left")
+    for name in ("index", "label", "believed", "score", "confidence", "variability", "instance"):
+        is_text = name in ("label", "believed", "instance")
+        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
+    for row in worst:
+        table.add_row(*(_cell(row[str(column.header)]) for column in table.columns))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """Return the text without control characters, which could make a terminal do things."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
+@app.command(epilog="Example: activebias export runs/pets --format cartography --out dynamics")
+@reports_errors
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option("--out", help="The file, or the folder for cartography.")],
+    format_name: Annotated[
+        str, typer.Option("--format", help="npz, parquet, or cartography (dynamics_epoch_X.jsonl).")
+    ] = "npz",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the history of a run for other tools: the probability of the label at every visit."""
+    from activebias.report.exports import FORMATS, export_history
+    from activebias.report.folder import read_run
+
+    if format_name not in FORMATS:
+        raise ValueError(f"Expected `--format` to be one of {', '.join(FORMATS)}, but got {format_name!r}.")
+    number = export_history(read_run(run), out, format_name)  # type: ignore[arg-type]
+    if as_json:
+        print_json({"run": str(run), "format": format_name, "num_instances": number, "out": str(out)})
+    else:
+        show(f"The histories of {number:,} instances: {out}.")
