@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help test examples demo lint types docs test-gpu benchmark clean
+.PHONY: help test browser examples demo lint types docs test-gpu benchmark clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -18,7 +18,7 @@ $(VENV)/.lab: pyproject.toml constraints.txt
 
 # What the tests need on top: the frameworks of the integrations and the developer's tools.
 $(STAMP): $(VENV)/.lab
-	$(INSTALL) -e '.[dev,lightning,huggingface,sklearn,torchdata]'
+	$(INSTALL) -e '.[dev,report,lightning,huggingface,sklearn,torchdata]'
 	@touch $@
 
 # Ray is as large as all the other frameworks together and slow to start its workers: its test is skipped
@@ -27,7 +27,14 @@ $(STAMP)-examples: $(STAMP)
 	$(INSTALL) -e '.[ray]'
 	@touch $@
 
-test: $(STAMP)  ## run the tests (doctests and README blocks included)
+# The report is tested in a browser. Where it can be installed, it is; where not, those tests say why they are skipped.
+browser:  ## install Debian's Chromium and its driver, where apt-get and the right to use it are at hand
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq >/dev/null \
+	     && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver >/dev/null; } \
+	|| echo "No Chromium here and no way to install it: the report's page is not tested."
+
+test: $(STAMP) browser  ## run the tests (doctests and README blocks included)
 	$(BIN)/python -m pytest -n 2
 
 examples: $(STAMP)-examples  ## run every example, with all the frameworks, and compare their accuracies

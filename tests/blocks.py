@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-COMMENT = re.compile(r"<!--(.*?)-->\s*\Z", re.DOTALL)
+COMMENT = re.compile(r"<!--((?:(?!-->).)*)-->\s*\Z", re.DOTALL)  # the last one, not all since the first
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
 """What every test shares: where the real data lies, and that a missing one is said, not hidden."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+# Its tests are skipped with the reason; to look into it for doctests would be an error.
+collect_ignore = [] if find_spec("selenium") else ["report_browser.py"]
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         __import__(module.name)
 print(json.dumps([sorted(before), sorted(set(sys.modules) - before)]))
 """
-ROOMS = ("lab", "report", "integrations", "commands", "cli")
+ROOMS = ("lab", "own", "report", "integrations", "commands", "cli")
 NEVER = {"matplotlib", "sklearn", "scipy", "rich", "typer"}
 
 

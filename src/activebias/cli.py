@@ -9,7 +9,7 @@ from typing import Annotated
 try:
     import typer
 
-    from activebias.commands import audit, data, experiments, train
+    from activebias.commands import audit, data, experiments, report, train
 except ModuleNotFoundError as error:  # only the library is installed
     if error.name not in ("typer", "rich"):
         raise
@@ -27,6 +27,7 @@ for module in (
     experiments,
     train,
     audit,
+    report,
     data,
 ):
     app.add_typer(module.app)

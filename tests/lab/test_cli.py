@@ -36,6 +36,7 @@ FLAGS = {
     "data get": {"--data", "--quiet", "--debug", "--help"},
     "audit": COMMON | {"--top", "--exact"},
     "export": COMMON | {"--format"},
+    "report": COMMON | {"--image-budget"},
 }
 SHORT = ["compare", "digits", "--epochs", "3", "--trials", "2", "--methods", "scan,wpv"]
 

@@ -1,11 +1,13 @@
 """`activebias train` on data of one's own and on a recipe: the run folder, what is said, what is refused."""
 
+import io
 import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 pytest.importorskip("pandas")
@@ -15,8 +17,10 @@ import pandas as pd
 import activebias as ab
 from activebias.cli import app
 from activebias.own.models import load_model
+from activebias.own.progress import show_reading, show_training
 from activebias.own.runs import train_own
 from activebias.own.tables import read_table
+from activebias.own.training import EpochSeen
 from activebias.report.folder import read_run
 from own_data import made_up, write_digits, write_wine
 
@@ -51,15 +55,15 @@ def check(folder):
 
 
 def test_images(tmp_path):
-    write_digits(tmp_path / "photos", 300, moved=0.1)
+    write_digits(tmp_path / "photos", 150, moved=0.1)
     (tmp_path / "photos" / "digit 1" / "broken.png").write_text("x")
-    result = run("--images", "photos", "--epochs", 8, "--seed", 3)
+    result = run("--images", "photos", "--epochs", 3, "--seed", 3)
     said = " ".join(result.stdout.split())
-    assert said.startswith("Trained on 240 images of 10 classes: validation error")
+    assert said.startswith("Trained on 120 images of 10 classes: validation error")
     assert "`activebias audit runs/photos`" in said
     assert "`activebias report runs/photos`" in said
     assert "broken.png: it is no image that can be read" in result.stderr
-    assert "photos: epoch 8 of 8, validation error" in result.stderr
+    assert "photos: epoch 3 of 3, validation error" in result.stderr
     folder = read_run("runs/photos")
     wrong = check(folder)
     assert folder.info.kind == "images"
@@ -73,7 +77,7 @@ def test_images(tmp_path):
     assert error == pytest.approx(folder.info.curves["train_error"][-1], abs=1e-3)
     bias = ab.ActiveBias(
         "wtc",
-        num_instances=240,
+        num_instances=120,
         num_classes=10,
         burn_in="auto",
         seed=folder.bias_state()["settings"]["seed"],
@@ -103,7 +107,7 @@ def test_text(tmp_path):
     frame = pd.DataFrame({"review": texts, "stars": ["high" if k % 2 else "low" for k in range(120)]})
     frame.loc[7, "stars"] = "low"
     frame.to_parquet(tmp_path / "reviews.parquet")
-    run("--csv", "reviews.parquet", "--target", "stars", "--quiet", "--epochs", 20, "--validation", 0.1)
+    run("--csv", "reviews.parquet", "--target", "stars", "--quiet", "--epochs", 12, "--validation", 0.1)
     folder = read_run("runs/reviews")
     check(folder)
     assert folder.info.kind == "text"
@@ -235,7 +239,7 @@ def test_errors_are_one_sentence(tmp_path, arguments, code, message):
     assert "Traceback" not in result.output
     if code == 1:
         assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.parametrize("package", ["PIL", "pandas", "pyarrow"])
@@ -249,3 +253,21 @@ def test_a_missing_extra_is_one_sentence(tmp_path, monkeypatch, package):
     result = run(*arguments, code=1)
     assert result.stderr.endswith("pip install 'activebias[report]'\n")
     shutil.rmtree(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress(terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with show_reading("images", quiet=False, console=console) as on_image:
+        on_image(2)
+    with show_training("wine", 20, quiet=False, console=console) as on_epoch:
+        for epoch in range(1, 21):
+            on_epoch(EpochSeen(epoch, 10.0, 12.5, epoch > 4))
+    text = console.file.getvalue()
+    assert "validation error 12.5 %" in text
+    if not terminal:
+        assert text.count("\n") == 10
+        assert text.splitlines()[0] == "wine: epoch 2 of 20, validation error 12.5 %, burn-in"
+    with show_training("wine", 20, quiet=True, console=console) as on_epoch:
+        on_epoch(None)
+    assert console.file.getvalue() == text

@@ -199,8 +199,8 @@ class _StateCallback(TrainerCallback):
             return
         if metrics is None or name not in metrics:
             raise RuntimeError(
-                f"The evaluation gave no {name!r}: return it from `compute_metrics`, there without 'eval_', as "
-                "the share of wrong examples, or give another `validation_error`."
+                f"The evaluation gave no {name!r}: return it from `compute_metrics`, without the 'eval_', "
+                "as the share of wrong examples, or give another `validation_error`."
             )
         self._trainer.bias.report_validation_error(metrics[name])
 

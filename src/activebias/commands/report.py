@@ -1,0 +1,35 @@
+"""`activebias report`: one HTML file about one or more runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from activebias.commands.shared import Debug, Json, print_json, reports_errors, show
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: activebias report my-run --out report.html")
+@reports_errors
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, as `activebias train` wrote them.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
+    image_budget: Annotated[
+        float, typer.Option("--image-budget", min=0, help="Megabytes of pictures in the file.")
+    ] = 10.0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a report to open in a browser: summary, curves, data map, suspects; several runs are compared."""
+    from activebias.report.folder import read_run
+    from activebias.report.page import write_report
+
+    written = write_report([read_run(run) for run in runs], out, image_budget=round(image_budget * 1e6))
+    size = written.stat().st_size
+    if as_json:
+        print_json({"out": str(written), "bytes": size, "runs": [str(run) for run in runs]})
+    else:
+        show(f"Report: {written} ({size / 1e6:.1f} MB). Open it in a browser; it needs no network.")

@@ -1,0 +1,146 @@
+"use strict";
+/* The charts that are not the map: curves, weights, comparison, and one instance's probabilities. */
+Report.plots = (() => {
+  const { byId, make, fill, count, decimal, forPlotly } = Report.dom;
+  const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+  // Okabe and Ito's colours, which people with any colour vision tell apart; readable on light and dark.
+  const lines = () => [Report.theme.colour("accent"), "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a"];
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid"];
+
+  function axis(title, extra = {}) {
+    const line = Report.theme.colour("line");
+    return {
+      title: { text: title, font: { size: 13 }, standoff: 12 },
+      gridcolor: line, linecolor: line, zeroline: false, automargin: true, ...extra,
+    };
+  }
+
+  function layout(extra = {}) {
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: Report.theme.colour("ink") },
+      margin: { l: 64, r: 32, t: 28, b: 56 },
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" },
+      hoverlabel: { bgcolor: Report.theme.colour("surface"), bordercolor: Report.theme.colour("line"), font: { color: Report.theme.colour("ink") } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: Report.theme.colour("muted"), activecolor: Report.theme.colour("accent") },
+      ...extra,
+    };
+  }
+
+  const epochsOf = (values) => values.map((_, i) => i + 1);
+  const curveTitle = (name) => {
+    const words = name.replaceAll("_", " ");
+    return words.charAt(0).toUpperCase() + words.slice(1);
+  };
+
+  function burnInMark(run) {
+    if (!(run.burn_in > 0) || run.burn_in >= run.epochs) return {};
+    const muted = Report.theme.colour("muted");
+    return {
+      shapes: [{ type: "line", x0: run.burn_in, x1: run.burn_in, y0: 0, y1: 1, yref: "paper", line: { color: muted, width: 1, dash: "dot" } }],
+      annotations: [{ x: run.burn_in, y: 1, yref: "paper", text: "emphasis begins", showarrow: false, xanchor: "left", yanchor: "top", xshift: 5, font: { color: muted, size: 12 } }],
+    };
+  }
+
+  const errorCurves = (run) => Object.entries(run.curves).filter(([name]) => name.endsWith("_error"));
+
+  function curves(run) {
+    const colours = lines();
+    const traces = errorCurves(run).map(([name, values], i) => ({
+      x: epochsOf(values), y: values, name: forPlotly(curveTitle(name)), mode: values.length < 2 ? "markers" : "lines",
+      line: { color: colours[i % colours.length], width: 2.5, dash: DASHES[i % DASHES.length] }, hovertemplate: "%{y:.2f} %",
+    }));
+    const shape = layout({
+      hovermode: "x unified", ...burnInMark(run),
+      xaxis: axis("epoch"), yaxis: axis("error", { ticksuffix: " %", rangemode: "tozero" }),
+    });
+    fillCurvesTable(run);
+    return Plotly.react(byId("curves-plot"), traces, shape, CONFIG);
+  }
+
+  function fillCurvesTable(run) {
+    const found = Object.entries(run.curves);
+    const table = byId("curves-table");
+    fill(table.tHead, make("tr", {}, make("th", { scope: "col" }, "Epoch"), ...found.map(([name]) => make("th", { scope: "col", class: "number" }, curveTitle(name)))));
+    const length = Math.max(0, ...found.map(([, values]) => values.length));
+    fill(table.tBodies[0], ...Array.from({ length }, (_, epoch) =>
+      make("tr", {}, make("th", { scope: "row" }, String(epoch + 1)), ...found.map(([, values]) => make("td", { class: "number" }, decimal(values[epoch] ?? NaN, 2))))));
+  }
+
+  function weights(run) {
+    const values = run.columns.weight;
+    let low = Infinity, high = -Infinity, sum = 0, squares = 0;
+    for (const value of values) {
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+      sum += value;
+      squares += value * value;
+    }
+    const effective = squares > 0 ? (sum * sum) / squares : values.length;
+    const bins = 50, width = (high - low) / bins || 1;
+    const heights = new Array(high > low ? bins : 1).fill(0);
+    for (const value of values) heights[Math.min(heights.length - 1, Math.floor((value - low) / width))] += 1;
+    byId("weights-note").textContent = high > low
+      ? `Final weights lie between ${decimal(low, 2)} and ${decimal(high, 2)}. In effect the loss sees ${count(Math.round(effective))} of ${count(values.length)} instances (effective sample size).`
+      : `Every instance has the weight ${decimal(low, 2)}: this method does not weigh, or training ended within the burn-in.`;
+    const centres = heights.map((_, i) => low + (i + 0.5) * width);
+    const trace = {
+      type: "bar", x: centres, y: heights, width: width * 0.92, marker: { color: Report.theme.colour("accent") },
+      hovertemplate: "weight about %{x:.2f}: %{y} instances<extra></extra>",
+    };
+    return Plotly.react(byId("weights-plot"), [trace], layout({ bargap: 0, xaxis: axis("weight in the loss"), yaxis: axis("instances") }), CONFIG);
+  }
+
+  function comparison(runs) {
+    const colours = lines();
+    const traces = runs.map((run, i) => {
+      const values = run.curves.validation_error ?? [];
+      return {
+        x: epochsOf(values), y: values, name: forPlotly(Report.dom.shorten(run.name, 60)), mode: "lines",
+        line: { color: colours[i % colours.length], dash: DASHES[i % DASHES.length], width: 2.5 }, hovertemplate: "%{y:.2f} %",
+      };
+    });
+    const shape = layout({ hovermode: "x unified", xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
+    return Plotly.react(byId("comparison-plot"), traces, shape, CONFIG);
+  }
+
+  function comparisonTable(table) {
+    const node = byId("comparison-table");
+    fill(node.tHead, make("tr", {}, ...table.columns.map((name, i) => make("th", { scope: "col", class: i ? "number" : null }, name))));
+    fill(node.tBodies[0], ...table.rows.map((cells) =>
+      make("tr", {}, ...cells.map((cell, i) => (i ? make("td", { class: "number" }, cell) : make("th", { scope: "row" }, cell))))));
+    byId("comparison-note").textContent = table.note;
+  }
+
+  /** One instance's probability of its label, visit by visit. */
+  function probabilities(element, run, instance) {
+    const visits = run.visits(instance);
+    const accent = Report.theme.colour("accent");
+    const trace = {
+      x: visits.map(([t]) => t), y: visits.map(([, p]) => p), mode: visits.length < 40 ? "lines+markers" : "lines",
+      line: { color: accent, width: 2 }, marker: { size: 4, color: accent }, hovertemplate: "visit %{x}: %{y:.2f}<extra></extra>",
+    };
+    const muted = Report.theme.colour("muted");
+    const shape = layout({
+      margin: { l: 36, r: 8, t: 6, b: 34 }, showlegend: false,
+      xaxis: axis("visit in training", { rangemode: "tozero", title: { text: "visit in training", font: { size: 11 }, standoff: 4 }, tickfont: { size: 11 } }),
+      yaxis: axis("", { range: [-0.03, 1.03], tickvals: [0, 0.5, 1], tickfont: { size: 11 } }),
+      shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.5, y1: 0.5, line: { color: muted, width: 1, dash: "dot" } }],
+    });
+    return Plotly.react(element, [trace], shape, CONFIG);
+  }
+
+  // What fits between the margins of A4 and of Letter.
+  const PAPER_WIDTH = 640;
+
+  /** Fit the charts to paper, and back to the window: Plotly draws them at a width in pixels. */
+  function fit(toPaper) {
+    for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+      const width = plot.classList.contains("chart") ? PAPER_WIDTH / 2 : PAPER_WIDTH;
+      Plotly.relayout(plot, toPaper ? { width, autosize: false } : { width: null, autosize: true });
+    }
+  }
+
+  return { CONFIG, fit, axis, layout, curves, weights, comparison, comparisonTable, probabilities };
+})();

@@ -1,0 +1,185 @@
+"use strict";
+/* The table of instances: filter, sort, pages, CSV. */
+Report.table = (() => {
+  const { byId, make, fill, count, decimal, percent } = Report.dom;
+  // `first` is the direction of the first click: what one wants to see of a number is mostly its large end.
+  const COLUMNS = [
+    { key: "position", title: "Instance", first: "ascending" },
+    { key: "label", title: "Label", first: "ascending" },
+    { key: "believed", title: "Believed", first: "ascending" },
+    { key: "score", title: "Score", first: "descending", show: (v) => decimal(v) },
+    { key: "believed_prob", title: "P(believed)", first: "descending", show: percent },
+    { key: "label_prob", title: "P(label)", first: "ascending", show: percent },
+    { key: "variability", title: "Variability", first: "descending", show: (v) => decimal(v) },
+    { key: "correctness", title: "Correct", first: "ascending", show: percent },
+    { key: "weight", title: "Weight", first: "descending", show: (v) => decimal(v, 2) },
+  ];
+  // As in the file that `activebias audit` writes; after them the weight and what is shown of the input.
+  const CSV_NUMBERS = ["confidence", "variability", "correctness", "label_prob", "believed_prob", "visits", "position", "weight"];
+
+  let run = null;
+  let rows = new Uint32Array();
+  let places = new Map();
+  let order = { key: "score", direction: "descending" };
+  let restriction = null;
+  let page = 0;
+
+  const pageSize = () => Number(byId("page-size").value);
+
+  function filtered() {
+    const { label, believed, score, position } = run.columns;
+    const wantedLabel = byId("label").value, wantedBelieved = byId("believed").value;
+    const least = byId("least").value === "" ? -Infinity : Number(byId("least").value);
+    const words = byId("search").value.trim().toLowerCase();
+    const onlySuspects = byId("show").value === "suspects" && !restriction;
+    const matches = (i) => !words || String(position[i]) === words || run.fields.some((field) => field.at(i)?.toLowerCase().includes(words));
+    const kept = [];
+    for (let i = 0; i < label.length; i += 1) {
+      if (onlySuspects && !run.columns.suspect[i]) continue;
+      if (restriction && !restriction.has(i)) continue;
+      if (wantedLabel !== "" && label[i] !== Number(wantedLabel)) continue;
+      if (wantedBelieved !== "" && believed[i] !== Number(wantedBelieved)) continue;
+      if (score[i] < least || !matches(i)) continue;
+      kept.push(i);
+    }
+    return Uint32Array.from(kept);
+  }
+
+  /** What has no value, such as an instance that was never visited, comes last in either direction. */
+  const last = (key) => (Number.isNaN(key) ? Infinity : key);
+
+  /** Sort by the chosen column; equal ones by score, worst first, then as they stand in the data. */
+  function sorted(kept) {
+    const sign = order.direction === "ascending" ? 1 : -1;
+    const names = order.key === "label" || order.key === "believed" ? run.name_order : null;
+    const keys = Float64Array.from(run.columns[order.key], (value) => last(sign * (names ? names[value] : value)));
+    const scores = Float64Array.from(run.columns.score, (value) => last(-value));
+    return kept.sort((a, b) => keys[a] - keys[b] || scores[a] - scores[b] || a - b);
+  }
+
+  function refresh({ keepPage = false } = {}) {
+    rows = sorted(filtered());
+    places = new Map(Array.from(rows, (instance, place) => [instance, place]));
+    if (!keepPage) page = 0;
+    drawHead();
+    drawBody();
+    const filteredBy = byId("show").value === "suspects" && !restriction ? "suspects" : "instances";
+    byId("count").textContent = `${count(rows.length)} ${filteredBy} shown, of ${count(run.columns.label.length)} instances.`;
+  }
+
+  function drawHead() {
+    const focused = document.activeElement?.dataset?.key;
+    fill(byId("instances").tHead, make("tr", {}, ...COLUMNS.map(({ key, title, show }) => {
+      const direction = order.key === key ? order.direction : "none";
+      return make("th", { scope: "col", "aria-sort": direction, class: show ? "number" : null },
+        make("button", { type: "button", "data-key": key, onclick: () => sortBy(key) }, title));
+    })));
+    if (focused) byId("instances").tHead.querySelector(`[data-key="${focused}"]`)?.focus();
+  }
+
+  function sortBy(key) {
+    const other = { ascending: "descending", descending: "ascending" };
+    const direction = order.key === key ? other[order.direction] : COLUMNS.find((column) => column.key === key).first;
+    order = { key, direction };
+    refresh();
+  }
+
+  function drawRow(i, chosen) {
+    const { columns } = run;
+    const caption = run.caption(i);
+    const open = make("button", { type: "button", class: "open", "aria-label": `Show instance ${columns.position[i]}${caption ? `: ${caption.slice(0, 80)}` : ""}` },
+      Report.detail.picture(run, i, { class: "thumb" }),
+      make("span", { class: "caption" }, caption || String(columns.position[i])));
+    const differs = columns.label[i] !== columns.believed[i] ? " differs" : "";
+    const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: "number" }, show(columns[key][i])));
+    return make("tr", { "data-instance": i, "aria-current": i === chosen ? "true" : null, onclick: () => Report.main.choose(i) },
+      make("th", { scope: "row", class: "what" }, open),
+      make("td", { class: "class-name" }, run.className(columns.label[i])),
+      make("td", { class: `class-name${differs}` }, run.className(columns.believed[i])),
+      ...numbers);
+  }
+
+  function drawBody() {
+    const size = pageSize(), pages = Math.max(1, Math.ceil(rows.length / size));
+    page = Math.min(Math.max(page, 0), pages - 1);
+    const shown = Array.from(rows.subarray(page * size, (page + 1) * size));
+    const nothing = make("tr", {}, make("td", { colspan: COLUMNS.length, class: "empty" }, "No instance fits these filters."));
+    fill(byId("instances").tBodies[0], ...(shown.length ? shown.map((i) => drawRow(i, Report.main.chosen())) : [nothing]));
+    byId("page").textContent = `Page ${count(page + 1)} of ${count(pages)}`;
+    byId("page-back").disabled = page === 0;
+    byId("page-on").disabled = page === pages - 1;
+  }
+
+  /** Mark the chosen row where it is on this page; the rows themselves stay, and with them the focus. */
+  function mark(instance) {
+    for (const row of byId("instances").tBodies[0].rows) {
+      if (Number(row.dataset.instance) === instance) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    }
+  }
+
+  /** Quote as RFC 4180 asks: only where a comma, a quote or a line break is inside. */
+  const quoted = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+
+  /** A spreadsheet takes such a text for a formula; an apostrophe before it says that it is none. */
+  const safe = (cell) => (/^[=+\-@\t\r\n]/.test(cell) && !/^[+-][\d.]+(e[+-]?\d+)?$/i.test(cell) ? `'${cell}` : cell);
+
+  const known = (number) => (Number.isNaN(number) ? "" : String(Number(number.toPrecision(7))));
+
+  function csv() {
+    const { columns, fields } = run;
+    const head = ["index", "label", "believed", "score", "suspected", ...CSV_NUMBERS, ...fields.map((field) => field.name)];
+    const lines = Array.from(rows, (i) => [
+      String(i), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
+      columns.suspect[i] ? "True" : "False", ...CSV_NUMBERS.map((key) => known(columns[key][i])), ...fields.map((field) => field.at(i) ?? ""),
+    ]);
+    return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
+  }
+
+  function download() {
+    const address = URL.createObjectURL(new Blob([csv()], { type: "text/csv;charset=utf-8" }));
+    const link = make("a", { href: address, download: "suspects.csv" });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(address), 10000);
+  }
+
+  function classChoices(select) {
+    const options = Array.from(run.class_names, (name, code) => ({ name, code }));
+    options.sort((a, b) => run.name_order[a.code] - run.name_order[b.code]);
+    fill(select, make("option", { value: "" }, "any"), ...options.map(({ name, code }) => make("option", { value: code }, name)));
+  }
+
+  function use(newRun) {
+    run = newRun;
+    restriction = null;
+    order = { key: "score", direction: "descending" };
+    byId("filters").reset();
+    classChoices(byId("label"));
+    classChoices(byId("believed"));
+    refresh();
+  }
+
+  function start() {
+    let waiting = null;
+    const changed = () => { refresh(); Report.main.filtersChanged(); };
+    const changedSoon = () => { clearTimeout(waiting); waiting = setTimeout(changed, 150); };
+    for (const id of ["show", "label", "believed"]) byId(id).addEventListener("change", changed);
+    for (const id of ["least", "search"]) byId(id).addEventListener("input", changedSoon);
+    byId("filters").addEventListener("submit", (event) => event.preventDefault());
+    byId("filters").addEventListener("reset", () => setTimeout(() => Report.main.restrict(null), 0));
+    byId("export").addEventListener("click", download);
+    byId("page-size").addEventListener("change", () => { page = 0; drawBody(); });
+    byId("page-back").addEventListener("click", () => { page -= 1; drawBody(); });
+    byId("page-on").addEventListener("click", () => { page += 1; drawBody(); });
+  }
+
+  return {
+    start, use, refresh, mark, csv,
+    rows: () => rows,
+    at: (place) => rows[place],
+    placeOf: (instance) => places.get(instance) ?? -1,
+    restrict: (instances) => { restriction = instances; refresh(); },
+  };
+})();
