@@ -81,6 +81,13 @@ def test_help_lists_the_commands():
     assert run("--version").output.strip().count(".") == 2
 
 
+def test_help_loads_neither_torch_nor_the_lab():
+    script = "import sys, activebias.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "activebias.commands.train" in loaded.split()
+    assert {"torch", "numpy", "pandas", "activebias.lab", "activebias.own"}.isdisjoint(loaded.split())
+
+
 def test_compare_json_is_as_promised(tmp_path):
     value = json.loads(run(*SHORT, "--json", "--out", tmp_path).stdout)
     assert list(value) == ["recipe", "trials", "methods"]

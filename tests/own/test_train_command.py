@@ -1,11 +1,13 @@
 """`activebias train` on data of one's own and on a recipe: the run folder, what is said, what is refused."""
 
+import io
 import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 pytest.importorskip("pandas")
@@ -15,8 +17,10 @@ import pandas as pd
 import activebias as ab
 from activebias.cli import app
 from activebias.own.models import load_model
+from activebias.own.progress import show_reading, show_training
 from activebias.own.runs import train_own
 from activebias.own.tables import read_table
+from activebias.own.training import EpochSeen
 from activebias.report.folder import read_run
 from own_data import made_up, write_digits, write_wine
 
@@ -235,7 +239,7 @@ def test_errors_are_one_sentence(tmp_path, arguments, code, message):
     assert "Traceback" not in result.output
     if code == 1:
         assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.parametrize("package", ["PIL", "pandas", "pyarrow"])
@@ -249,3 +253,21 @@ def test_a_missing_extra_is_one_sentence(tmp_path, monkeypatch, package):
     result = run(*arguments, code=1)
     assert result.stderr.endswith("pip install 'activebias[report]'\n")
     shutil.rmtree(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress(terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with show_reading("images", quiet=False, console=console) as on_image:
+        on_image(2)
+    with show_training("wine", 20, quiet=False, console=console) as on_epoch:
+        for epoch in range(1, 21):
+            on_epoch(EpochSeen(epoch, 10.0, 12.5, epoch > 4))
+    text = console.file.getvalue()
+    assert "validation error 12.5 %" in text
+    if not terminal:
+        assert text.count("\n") == 10
+        assert text.splitlines()[0] == "wine: epoch 2 of 20, validation error 12.5 %, burn-in"
+    with show_training("wine", 20, quiet=True, console=console) as on_epoch:
+        on_epoch(None)
+    assert console.file.getvalue() == text

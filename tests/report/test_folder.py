@@ -129,6 +129,14 @@ def test_a_run_replaces_an_older_one_and_nothing_else(tmp_path):
     assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o777 & ~umask
 
 
+def test_a_place_that_cannot_be_written_is_refused_early(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=r"cannot be written \(.+\): choose another `--out`"):
+        folders.check_target(tmp_path / "file" / "run")
+    folders.check_target(tmp_path / "new" / "run")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
 def test_a_writer_that_fails_or_is_killed_leaves_no_run(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "_write_validation", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

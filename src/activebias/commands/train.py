@@ -79,13 +79,20 @@ def train(
             raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
         if (csv is None) != (target is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
-        own = _read(images, csv, target, conll, _share_or_path(validation), seed, quiet or as_json)
         path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
+        _check_target(path)
+        own = _read(images, csv, target, conll, _share_or_path(validation), seed, quiet or as_json)
         folder = _train_own(own, path, method, seed, epochs or EPOCHS, device, quiet or as_json)
     if as_json:
         print_json(_facts(folder))
     else:
         _tell(folder)
+
+
+def _check_target(path: Path) -> None:
+    from activebias.report.folder import check_target
+
+    check_target(path)
 
 
 def _train_recipe(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.own.data import Divided, OwnData, divide, encode_labels, note_small_classes
+from activebias.own.data import Divided, OwnData, divide, encode_labels, listing, note_small_classes
 from activebias.report.folder import Inputs
 
 SIZES = (32, 64)
@@ -55,6 +55,12 @@ def read_images(
     skipped += [{"what": f"class {label}", "why": "none of its files is a readable image"} for label in empty]
     if not found:
         raise ValueError(f"{folder} holds no readable image: {skipped[0]['what']} {skipped[0]['why']}.")
+    if len(present) == 1 and skipped:
+        reasons = listing([f"{each['what']} ({each['why']})" for each in skipped], 3)
+        raise ValueError(
+            f"{folder} must have readable images of at least two classes, but has only {present.pop()!r}. "
+            f"Skipped: {reasons}."
+        )
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
     pixels = _squares([image for _, _, image, _ in found], size)
     if isinstance(validation, Path):

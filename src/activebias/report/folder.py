@@ -248,14 +248,23 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
-    """Raise unless a run may be written to `path`: nothing there, an empty folder, or an older run."""
+    """Raise unless a run can be written to `path`: nothing there, an empty folder, or an older run.
+
+    Asking before training saves finding out after it. The folder around it is made if need be.
+    """
     path = Path(path)
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return
-    if not path.is_dir() or not (path / "run.json").is_file():
+    is_empty = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    if not is_empty and not (path / "run.json").is_file():
         raise ValueError(
             f"{path} exists and is no run folder, so it is not overwritten: choose another `--out`."
         )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.rmdir(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be written ({error.strerror or error}): choose another `--out`."
+        ) from error
 
 
 def write_run(
@@ -277,7 +286,6 @@ def write_run(
     for name, length in (("instances", len(instances)), ("inputs", len(inputs))):
         if length != info.num_instances:
             raise ValueError(f"`{name}` has {length} entries for {info.num_instances} instances.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
