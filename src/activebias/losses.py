@@ -5,9 +5,6 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-# The target that does not count unless told otherwise, as in torch's cross-entropy.
-IGNORED = -100
-
 
 class PerInstance(NamedTuple):
     """Loss and p(y|x) of every instance, in the shape of the targets, and which ones count (None: all)."""
@@ -27,7 +24,7 @@ def cross_entropy(
     targets: torch.Tensor,
     *,
     num_classes: int,
-    ignore_index: int = IGNORED,
+    ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> PerInstance:
     """Return the cross-entropy of class logits (…, C) to int targets (…), or of binary logits in their shape.
@@ -71,24 +68,6 @@ def cross_entropy(
             )
         prob = torch.exp(-plain)
     return PerInstance(losses.view(targets.shape), prob.view(targets.shape), mask)
-
-
-def is_plain(logits: torch.Tensor, targets: torch.Tensor, num_classes: int) -> bool:
-    """Tell whether these are class logits (B, C) and int64 labels (B,) on a GPU, with nothing to convert."""
-    return (
-        isinstance(logits, torch.Tensor)
-        and isinstance(targets, torch.Tensor)
-        and logits.is_cuda
-        and logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        and targets.dtype == torch.int64
-        and logits.shape == (*targets.shape, num_classes)
-        and targets.dim() == 1
-    )
-
-
-def surprisal(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return -log p(y|x) of plain logits, (B,); 0 where the target is ignored."""
-    return functional.cross_entropy(_at_least_float32(logits), targets, reduction="none")
 
 
 def _binary(

@@ -108,18 +108,6 @@ class Step:
         """Return whether a batch of that shape is a whole step, with nothing before it and no other rank."""
         return not self._visits and self.num_ranks == 1 and shape[0] >= self._share(shape[0])
 
-    def fits_a_graph(self, index: object) -> bool:
-        """Return whether `index` is a whole step of instances on a GPU, with no conversion and no filling."""
-        return (
-            isinstance(index, torch.Tensor)
-            and index.is_cuda
-            and index.dtype == torch.int64
-            and index.dim() == 1
-            and self._parts()[1] == 1
-            and self.is_whole(index.shape)
-            and (self.sampler is None or self.sampler.num_items == self._num_instances)
-        )
-
     def advance(self, num_items: int) -> None:
         """Count a whole step as trained on."""
         if self.sampler is not None:

@@ -21,7 +21,7 @@ from activebias.order import epoch_generator
 @final
 @dataclass(frozen=True)
 class EpochNumbers:
-    """The random numbers of an epoch: for S trials, T iterations and the B examples of a batch, on the device.
+    """The random numbers of an epoch: for S trials, T iterations and B examples of a batch, on the device.
 
     `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B), float64, for draws by
     emphasis, None where nothing is. `shifts` (S, T, 3, B): where the images are cut and which are flipped.
