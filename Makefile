@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help test browser examples demo lint types docs test-gpu benchmark clean
+.PHONY: help reproduction test browser examples demo lint types docs test-gpu benchmark clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -55,6 +55,9 @@ docs: $(STAMP)  ## build the documentation into out/site; a broken link is an er
 
 benchmark: $(STAMP)  ## overhead, sampler and memory, side by side
 	$(BIN)/python benchmarks/overhead.py
+
+reproduction: $(STAMP)  ## docs/reproduction.md and its figures, from results/
+	$(BIN)/python -m activebias.lab.reproduction results docs/reproduction.md
 
 test-gpu:  ## the tests that need CUDA, with the Python at hand
 	PYTHONPATH=src $(PYTHON) -m pytest -c /dev/null --rootdir=. -p no:cacheprovider tests/gpu

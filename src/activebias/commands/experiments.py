@@ -17,6 +17,7 @@ from activebias.commands.shared import (
     Quiet,
     RecipeName,
     Seed,
+    SideBySide,
     Trials,
     print_json,
     reports_errors,
@@ -103,18 +104,19 @@ def compare(
     out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
+    side_by_side: SideBySide = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train methods side by side on a recipe, and test them against their baseline."""
+    """Train methods on a recipe, and test them against their baseline."""
     from activebias.lab import commands as shared
     from activebias.lab.conclusion import conclusion
     from activebias.lab.tables import comparison_table, summary
 
     recipe = shared.find_recipe(recipe_name, noise=noise, epochs=epochs)
     seeds = range(seed, seed + (trials or recipe.trials))
-    place = shared.find_place(out, data, device)
+    place = shared.find_place(out, data, device, side_by_side)
     results = shared.run(recipe, shared.find_methods(methods, recipe), seeds, place, quiet=quiet or as_json)
     if as_json:
         print_json(summary(results))
@@ -142,6 +144,7 @@ def reproduce(
     out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
+    side_by_side: SideBySide = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -151,7 +154,7 @@ def reproduce(
     from activebias.lab.data import DataError
     from activebias.lab.tables import reproduction_table, summary
 
-    place = shared.find_place(out, data, device)
+    place = shared.find_place(out, data, device, side_by_side)
     summaries = []
     for recipe in shared.find_rows(rows, epochs=epochs):
         names = shared.find_methods(methods, recipe, keep_applicable=not rows)

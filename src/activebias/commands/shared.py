@@ -33,6 +33,10 @@ Methods = Annotated[
     str | None, typer.Option("--methods", help="Methods, separated by commas (default: the recipe's).")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+SideBySide = Annotated[
+    int | None,
+    typer.Option("--side-by-side", min=1, help="Most models trained at once (default: what memory holds)."),
+]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
 
 _Command = TypeVar("_Command", bound=Callable[..., None])

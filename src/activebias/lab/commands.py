@@ -65,7 +65,7 @@ def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = Fa
     return list(dict.fromkeys(method.name for method in methods))
 
 
-def find_place(out: Path, data: Path | None, device: str) -> Place:
+def find_place(out: Path, data: Path | None, device: str, side_by_side: int | None = None) -> Place:
     """Return where results go, where data lies and what to train on."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -77,7 +77,7 @@ def find_place(out: Path, data: Path | None, device: str) -> Place:
         ) from None
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("`--device` is cuda, but torch sees no CUDA device here: use --device cpu.")
-    return Place(out, data=data, device=device)
+    return Place(out, data=data, device=device, side_by_side=side_by_side)
 
 
 def run(

@@ -54,12 +54,14 @@ class Place:
 
 OnEpoch = Callable[[EpochDone], object]
 OnResult = Callable[[TrialResult], object]
+OnMessage = Callable[[str], object]
 
 
 @final
 @dataclass(frozen=True)
 class Listener:
-    """Who wants to know: called after every epoch and for every result."""
+    """Who wants to know: called after every epoch, for every result, and with what is worth saying."""
 
     on_epoch: OnEpoch = lambda done: None
     on_result: OnResult = lambda result: None
+    on_message: OnMessage = lambda text: None

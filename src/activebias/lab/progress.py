@@ -64,7 +64,7 @@ def show_progress(
                 text = f"{recipe} {done.seed} {what}"
                 progress.update(task, advance=1, description=text)
 
-            yield Listener(on_epoch=on_epoch)
+            yield Listener(on_epoch=on_epoch, on_message=progress.console.print)
     else:
         yield _lines(recipe, num_results, console)
 
@@ -82,7 +82,7 @@ def _lines(recipe: str, num_results: int, console: Console) -> Listener:
             text += f" ({count} of {num_results}" + (f", about {_duration(left)} left)" if left else ")")
         console.print(text, soft_wrap=True, highlight=False)
 
-    return Listener(on_result=on_result)
+    return Listener(on_result=on_result, on_message=lambda text: console.print(text, soft_wrap=True))
 
 
 def _duration(seconds: float) -> str:

@@ -65,9 +65,18 @@ def run_side_by_side(
             for lane in lanes:
                 left.setdefault(lane.seed, []).append(lane.method)
             continue
-        for group in in_groups(lanes, most):
+        grouped = in_groups(lanes, most)
+        listener.on_message(_plan_text(recipe, grouped, most, place))
+        for group in grouped:
             _Group(recipe, dataset, group, place, listener, teacher).train()
     return left
+
+
+def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, place: Place) -> str:
+    number = sum(len(group) for group in groups)
+    sizes = " + ".join(str(len(group)) for group in groups)
+    reason = "as told" if place.side_by_side else f"the memory of {place.device} holds about {most}"
+    return f"{recipe.name}: {number} models side by side, {sizes} at once ({reason})."
 
 
 def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
@@ -120,7 +129,6 @@ class _Group:
     def train(self) -> None:
         """Train and store; where the memory does not suffice after all, each half by itself."""
         device = torch.device(self.place.device)
-        _log.info("%s: %d models side by side on %s.", self.recipe.name, len(self.lanes), device)
         try:
             self._train(device)
             return
@@ -132,7 +140,9 @@ class _Group:
         if device.type == "cuda":
             torch.cuda.empty_cache()
         half = -(-len(self.lanes) // 2)
-        _log.warning("%s: out of memory with %d models: %d at once.", self.recipe.name, len(self.lanes), half)
+        text = f"{self.recipe.name}: out of memory with {len(self.lanes)} models: {half} at once."
+        _log.warning(text)
+        self.listener.on_message(text)
         for group in in_groups(self.lanes, half):
             _Group(self.recipe, self.dataset, group, self.place, self.listener, self.teacher).train()
 

@@ -1,0 +1,79 @@
+"""The reproduction page is what the store says, and says it right."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from activebias.lab import ResultStore, TrialResult, get_recipe
+from activebias.lab import reproduction as module
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_in_the_docs_is_made_from_the_store():
+    page = module.page(ResultStore(ROOT / "results"), ROOT / "results" / "notes", "figures")
+    written = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert written == page, "run `make reproduction`"
+    for figure in re.findall(r"\]\((figures/[^)]+)\)", page):
+        assert (ROOT / "docs" / figure).exists()
+
+
+def stored(folder, differences, row="mnist-fc"):
+    """Store two trials of a row whose methods differ from Scan by so much."""
+    recipe = get_recipe(row)
+    store = ResultStore(folder)
+    for method, difference in {"scan": 0.0, **differences}.items():
+        for seed, noise in enumerate((0.0, 0.01, -0.01)):
+            curve = [3.0 + difference + noise * (1 if method == "scan" else 1.01)] * 12
+            store.append(
+                TrialResult(
+                    recipe=row,
+                    method=method,
+                    seed=seed,
+                    config=recipe.config(),
+                    test_error=curve,
+                    train_error=curve,
+                    device="cpu",
+                    seconds=2.0,
+                )
+            )
+    return store
+
+
+def test_what_holds_is_counted(tmp_path):
+    # The paper: WD, WPV and WTC better than Scan, WE worse.
+    page = module.page(
+        stored(tmp_path, {"wd": -1.0, "we": -1.0, "wpv": -1.0, "wtc": 1.0}), tmp_path, "figures"
+    )
+    assert "**2 of 4 comparisons hold** in 1 rows, 2 have the paper's sign" in page
+    assert "| [mnist-fc](#mnist-fc) | 3 | 10 | 2 of 4 | CPU | 2 |" in page
+    assert "| mnist-cnn | 0 | 20 | open: not run yet, nothing is claimed" in page
+    assert "OntoNotes 5.0 is licensed" in page
+
+
+def test_results_of_other_settings_do_not_count(tmp_path):
+    store = stored(tmp_path, {"wd": -1.0})
+    other = replace(get_recipe("mnist-fc"), batch_size=7)
+    assert store.load("mnist-fc", other.config()) == []
+    assert "**1 of 1 comparisons hold**" in module.page(store, tmp_path, "figures")
+
+
+def test_the_notes_of_a_row_stand_in_its_section(tmp_path):
+    store = stored(tmp_path, {"wd": -1.0})
+    (tmp_path / "mnist-fc.md").write_text("What was tried.")
+    assert "What was tried." in module.page(store, tmp_path, "figures")
+
+
+def test_main_writes_page_and_figures(tmp_path):
+    stored(tmp_path / "results", {"wd": -1.0})
+    out = tmp_path / "docs" / "reproduction.md"
+    out.parent.mkdir()
+    module.main(tmp_path / "results", out)
+    assert out.read_text(encoding="utf-8").startswith("# Reproduction")
+    assert [path.name for path in (tmp_path / "docs" / "figures").iterdir()] == ["mnist-fc.png"]
+
+
+def test_an_empty_store_claims_nothing(tmp_path):
+    page = module.page(ResultStore(tmp_path), tmp_path, "figures")
+    assert "**0 of 0 comparisons hold** in 0 rows" in page
+    assert "## mnist-fc" not in page
