@@ -247,16 +247,21 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
         tmp_path,
     ]
     process = subprocess.Popen(
-        [*command, "--trials", "500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--trials", "500", "--side-by-side", "4"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    while not (tmp_path / "digits.jsonl").exists():
+    stored = tmp_path / "digits.jsonl"
+    while not (stored.exists() and stored.read_text().endswith("\n")):
         time.sleep(0.05)
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
     assert complaint.rstrip().endswith("Stopped. The same command goes on where it was.")
-    done = len((tmp_path / "digits.jsonl").read_text().splitlines())
+    done = len(stored.read_text().splitlines())
+    assert done % 4 == 0
     finished = run("compare", "digits", "--methods=scan", "--trials", done, "--json", "--out", tmp_path)
     assert json.loads(finished.stdout)["trials"] == done
 
@@ -273,9 +278,12 @@ def test_progress(tmp_path, terminal):
     if terminal:
         assert "digits 0 WD" in text
         assert "left" in text
-        assert max(len(line) for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).split("\r")) <= 80
+        assert (
+            max(len(line) for line in re.split("[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))) <= 80
+        )
     else:
-        assert text.count("\n") == 2
+        assert text.startswith("digits: 2 models side by side (cpu takes ")
+        assert text.count("\n") == 3
         assert re.search(r"digits, trial 0, WD: best test error [0-9.]+ %, [0-9.]+ s \(2 of 2\)", text)
     with show_progress("digits", 4, 2, console=console, quiet=True) as listener:
         listener.on_epoch(None)

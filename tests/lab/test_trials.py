@@ -24,8 +24,11 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Return the curves of the worker's trial when nothing happens to it."""
-    return curves(lab_worker.run(tmp_path_factory.mktemp("whole")))
+    """Return the curves of the worker's trial when nothing happens to it, one by one and side by side."""
+    return {
+        number: curves(lab_worker.run(tmp_path_factory.mktemp("whole"), side_by_side=number))
+        for number in (1, None)
+    }
 
 
 def epochs_to_train(recipe, methods, seeds, place):
@@ -157,16 +160,24 @@ def test_nothing_is_computed_twice(tmp_path):
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
-@pytest.mark.parametrize(("num_epochs", "in_the_middle"), [(2, False), (4, True), (10, True)])
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, whole, num_epochs, in_the_middle):
-    process = start(lab_worker.run_and_die, tmp_path / "killed", num_epochs, in_the_middle)
+# Side by side methods' epochs are over together: 3 of the burn-in, then 2 at a time; then the other order.
+@pytest.mark.parametrize(
+    ("num_epochs", "in_the_middle", "side_by_side"),
+    [(2, False, 1), (4, True, 1), (10, True, 1), (2, False, None), (5, True, None), (12, True, None)],
+)
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(
+    tmp_path, whole, num_epochs, in_the_middle, side_by_side
+):
+    process = start(lab_worker.run_and_die, tmp_path / "killed", num_epochs, in_the_middle, side_by_side)
     process.join(120)
     assert process.exitcode == -9
     seen = []
-    resumed = lab_worker.run(tmp_path / "killed", Listener(on_epoch=seen.append))
+    resumed = lab_worker.run(tmp_path / "killed", Listener(on_epoch=seen.append), side_by_side)
     total = epochs_to_train(lab_worker.small_recipe(), lab_worker.METHODS, [0], Place(tmp_path / "nowhere"))
     assert len(seen) == total - num_epochs
-    assert curves(resumed) == whole
+    for method, errors in curves(resumed).items():
+        for ours, theirs in zip(errors, whole[side_by_side][method], strict=True):
+            assert ours == theirs
     assert not list((tmp_path / "killed" / "checkpoints").iterdir())
 
 
@@ -177,7 +188,7 @@ def test_a_damaged_checkpoint_only_costs_its_epochs(tmp_path, whole, caplog):
     path.write_bytes(b"half a file")
     results = run_trials(recipe, methods=["scan"], seeds=[0], place=place)
     assert "cannot be read" in caplog.text
-    assert curves(results)["scan"] == whole["scan"]
+    assert curves(results)["scan"] == whole[1]["scan"]
 
 
 def test_a_burn_in_of_other_methods_is_not_taken(tmp_path, whole):
@@ -190,7 +201,7 @@ def test_a_burn_in_of_other_methods_is_not_taken(tmp_path, whole):
     with pytest.raises(KeyboardInterrupt):
         run_trials(recipe, methods=["scan"], seeds=[0], place=place, listener=Listener(on_epoch=stop))
     results = run_trials(recipe, methods=["wpv"], seeds=[0], place=place)
-    assert curves(results)["wpv"] == whole["wpv"]
+    assert curves(results)["wpv"] == whole[1]["wpv"]
 
 
 def test_batches_must_fit_the_data(tmp_path):

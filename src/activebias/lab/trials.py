@@ -96,7 +96,10 @@ def run_trials(
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
     names = [resolve_method(method).name for method in methods]
     stored = place.store.load(recipe.name, recipe.config())
-    return [result for result in stored if result.method in names and result.seed in seeds]
+    wanted_results = [result for result in stored if result.method in names and result.seed in seeds]
+    # In the order that was asked for, whatever the order in which they were trained.
+    order = list(seeds)
+    return sorted(wanted_results, key=lambda result: (order.index(result.seed), names.index(result.method)))
 
 
 def _run_group(

@@ -73,10 +73,9 @@ def run_side_by_side(
 
 
 def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, place: Place) -> str:
-    number = sum(len(group) for group in groups)
     sizes = " + ".join(str(len(group)) for group in groups)
-    reason = "as told" if place.side_by_side else f"the memory of {place.device} holds about {most}"
-    return f"{recipe.name}: {number} models side by side, {sizes} at once ({reason})."
+    limit = f"--side-by-side {most}" if place.side_by_side else f"{place.device} takes {most} at once"
+    return f"{recipe.name}: {sizes} models side by side ({limit})."
 
 
 def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
