@@ -10,7 +10,7 @@ from activebias.lab.side_by_side.batches import Trials
 from activebias.lab.side_by_side.stacking import Stack
 
 # Examples × models of one forward pass: bounds the memory that it takes.
-_MOST_AT_ONCE = {"cpu": 1_000, "cuda": 40_000}
+_MOST_AT_ONCE = {"cpu": 1_000, "cuda": 100_000}
 
 
 def errors_of(stack: Stack, trials: Trials, trial: Tensor, *, half_precision: bool) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """The histories and scores of K models trained side by side, by the core's own functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -15,6 +15,13 @@ from activebias.statistics import Estimate, estimate
 
 # Rows whose scores are computed at once when all are: bounds the memory that it takes.
 _ROWS = 1 << 18
+
+
+class _Which(NamedTuple):
+    """The models, (K,), for which something holds, and whether there are any."""
+
+    any: bool
+    mask: Tensor
 
 
 @final
@@ -46,7 +53,14 @@ class StackedMemory:
         self.device = self.history.device
         self._first_row = num_instances * torch.arange(self.num_models, device=device)
         self._groups = list(_runs(self.methods))
+        self._undo_order = self._which(lambda method: method.weights == "importance")
+        self._weigh_equally = self._which(lambda method: method.weights == "equal")
+        self._draw_uniformly = self._which(lambda method: method.order == "uniform")
         self.rescore()
+
+    def _which(self, condition: Callable[[Method], bool]) -> "_Which":
+        holds = [condition(method) for method in self.methods]
+        return _Which(any(holds), torch.tensor(holds, device=self.device))
 
     def select(self, positions: Tensor, methods: Sequence[Method]) -> "StackedMemory":
         """Return a memory that begins with copies of the given models' histories, for other methods."""
@@ -88,25 +102,21 @@ class StackedMemory:
 
     def weights(self, index: Tensor) -> Tensor:
         """Return v of the given instances (K, …) of the models as it stands."""
-        mean = self.scores.mean(-1, dtype=torch.float64)
+        wide = (-1, *(1 for _ in index.shape[1:]))
+        mean = self.scores.mean(-1, dtype=torch.float64).view(wide)
         found = self.scores.gather(1, index.flatten(1)).view(index.shape)
-        result = torch.ones(index.shape, device=self.device)
-        for method, models in self._groups:
-            if method.weights != "equal":
-                wide = mean[models].view(-1, *(1 for _ in index.shape[1:]))
-                weights = emphasis.weights(found[models], wide)
-                result[models] = (1 / weights if method.weights == "importance" else weights).float()
-        return result
+        # All models at once, as every call costs a launch; without a statistic all scores are 0, so v is 1.
+        weights: Tensor = emphasis.weights(found, mean)
+        if self._undo_order.any:
+            weights = torch.where(self._undo_order.mask.view(wide), 1 / weights, weights)
+        if self._weigh_equally.any:
+            weights = torch.where(self._weigh_equally.mask.view(wide), 1.0, weights)
+        return weights.float()
 
     def draw(self, uniform: Tensor, anywhere: Tensor) -> Tensor:
         """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for a uniform order."""
-        drawn = [
-            draw_directly(self.scores[models], uniform[models])
-            if method.order == "emphasis"
-            else anywhere[models]
-            for method, models in self._groups
-        ]
-        return torch.cat(drawn)
+        drawn = draw_directly(self.scores, uniform)
+        return torch.where(self._draw_uniformly.mask.view(-1, 1), anywhere, drawn)
 
     def record(self, index: Tensor, prob: Tensor, mask: Tensor | None) -> None:
         """Append p_t of the instances (K, …) of the models, then let the scores follow."""
