@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import activebias as ab
+from activebias import history
 from activebias.lab import Place, Recipe, get_recipe, run_trials
 from activebias.lab.data import load
 from activebias.lab.models import LabModel
@@ -14,6 +15,7 @@ from activebias.lab.place import Listener
 from activebias.lab.prepared import prepare
 from activebias.lab.randomness import derived_generator
 from activebias.lab.side_by_side import Lane, SideBySide, Trials, groups, plan
+from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.trainer import Run
 from side_by_side_cases import RECIPES, made_up, small
 
@@ -86,6 +88,24 @@ def test_lanes_differ():
     weights = run.stack.parameters["output.weight"].detach()
     distance = torch.pdist(weights.flatten(1))
     assert distance.min() > 1e-3
+
+
+def test_a_history_grows_on_after_a_graph_was_captured(monkeypatch):
+    """As on a GPU: state in tensors, and `record` runs inside of a capture."""
+    for module in (history, stacked_memory):
+        monkeypatch.setattr(module, "native", lambda tensor: tensor)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    memory = stacked_memory.StackedMemory(
+        [ab.METHODS["wpv"]], 3, num_classes=2, window=None, device=torch.device("cpu")
+    )
+    seen = [0.5]
+    for number in range(20):
+        memory.history.make_room(2)
+        memory.record(torch.tensor([[1]]), torch.tensor([[number / 20]]), None)
+        seen.append(number / 20)
+    values, valid = memory.history.values(torch.tensor([1]))
+    torch.testing.assert_close(values[valid], torch.tensor(seen))
+    assert memory.history.num_overwritten == 0
 
 
 @pytest.mark.parametrize("name", RECIPES)

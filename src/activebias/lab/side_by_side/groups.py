@@ -184,6 +184,10 @@ class _Group:
                 self.listener.on_epoch(EpochDone(self.recipe.name, lane.seed, method, run.epoch, error))
 
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
+        if lost := run.memory.history.num_overwritten:
+            text = f"{self.recipe.name}: {lost} entries of histories found no room and are lost."
+            _log.warning(text)
+            self.listener.on_message(text)
         test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
         results = [
             trial_result(

@@ -62,7 +62,7 @@ class StackedMemory:
             {
                 "values": self._by_model(state["values"])[positions].flatten(0, 1),
                 "count": self._by_model(state["count"])[positions].flatten(0, 1),
-                "num_overwritten": 0,
+                "num_overwritten": state["num_overwritten"],
             }
         )
         chosen.rescore()
@@ -119,7 +119,9 @@ class StackedMemory:
         else:
             # Sorting leaves every model's visits where they were: its rows are larger than those before.
             visits = sort_visits(native(rows), native(prob))
-        self.history.append(visits)
+        # The graphs that this is captured in are dropped when the storage moves: it may go on growing.
+        with self.history.own_capture():
+            self.history.append(visits)
         self._score(as_tensor(visits.index).view(self.num_models, -1), range(self.num_models))
 
     def rescore(self) -> None:
