@@ -8,7 +8,7 @@ import torch
 
 import activebias as ab
 from activebias import history
-from activebias.lab import Place, Recipe, get_recipe, run_trials
+from activebias.lab import Noise, Place, Recipe, get_recipe, run_trials
 from activebias.lab.data import load
 from activebias.lab.models import LabModel
 from activebias.lab.place import Listener
@@ -150,6 +150,29 @@ def test_trials_are_trained_side_by_side_in_groups(tmp_path):
             test, train, _ = group[result.method, result.seed]
             assert test == pytest.approx(result.test_error)
             assert train == pytest.approx(result.train_error)
+
+
+def test_tagging_with_label_noise_has_the_errors_of_single_runs(tmp_path):
+    recipe, dataset, _ = small("conll2003-cnn")
+    recipe = replace(recipe, noise=Noise("uniform", 0.3))
+    alone, together = (
+        run_trials(
+            recipe, methods=["wpv"], seeds=SEEDS, place=Place(tmp_path / name, side_by_side=most), dataset=dataset
+        )
+        for name, most in (("alone", 1), ("together", 2))
+    )
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours.details["side_by_side"] == 2
+        assert (ours.seed, ours.test_error) == (theirs.seed, pytest.approx(theirs.test_error))
+        assert ours.train_error == pytest.approx(theirs.train_error)
+
+
+@pytest.mark.parametrize("method", ["uni", "sd"])
+def test_tagging_refuses_methods_that_draw(tmp_path, method):
+    recipe, dataset, _ = small("conll2003-cnn")
+    place = Place(tmp_path, side_by_side=2)
+    with pytest.raises(ValueError, match=f"{method!r} draws single instances"):
+        run_trials(recipe, methods=["scan", method], seeds=SEEDS, place=place, dataset=dataset)
 
 
 def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):

@@ -50,6 +50,12 @@ def run_side_by_side(
     """Train what is missing where several models at once are of use; return what is still missing."""
     device = torch.device(place.device)
     first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
+    drawing = [method.name for methods in missing.values() for method in methods if method.order != "scan"]
+    if first.tokens is not None and drawing:
+        raise ValueError(
+            f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
+            "scan, wd, we, wpv or wtc."
+        )
     left: dict[int, list[Method]] = {}
     for scans in (True, False):
         lanes = [
