@@ -140,7 +140,9 @@ def test_histories_grow_on_after_a_graph_was_captured(method):
         train(recipe, dataset, teacher, [ab.METHODS[method]], device, epochs=60) for device in ("cuda", "cpu")
     )
     assert ours.memory.history.num_overwritten == 0
-    counts = [run.memory.history.values()[1].sum(1).view(len(SEEDS), -1).sum(1).cpu() for run in (ours, theirs)]
+    counts = [
+        run.memory.history.values()[1].sum(1).view(len(SEEDS), -1).sum(1).cpu() for run in (ours, theirs)
+    ]
     assert counts[0].tolist() == counts[1].tolist()  # one entry for every visit, and the first
     again = ours.branch(ours.lanes, emphasises=True)
     again.train_epoch()

@@ -1,6 +1,8 @@
 """Trained side by side, every model is what it would have been alone: weights, histories, scores, errors."""
 
+import gc
 import logging
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -157,7 +159,11 @@ def test_tagging_with_label_noise_has_the_errors_of_single_runs(tmp_path):
     recipe = replace(recipe, noise=Noise("uniform", 0.3))
     alone, together = (
         run_trials(
-            recipe, methods=["wpv"], seeds=SEEDS, place=Place(tmp_path / name, side_by_side=most), dataset=dataset
+            recipe,
+            methods=["wpv"],
+            seeds=SEEDS,
+            place=Place(tmp_path / name, side_by_side=most),
+            dataset=dataset,
         )
         for name, most in (("alone", 1), ("together", 2))
     )
@@ -187,6 +193,28 @@ def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):
     )
     others = run_trials(own, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path))
     assert all("side_by_side" not in result.details for result in (*kept, *others))
+
+
+def test_a_statistic_of_ones_own_sees_and_must_return_what_it_does_alone(tmp_path):
+    def spread(estimate):
+        assert estimate.variance.dim() == 1
+        return estimate.variance.sqrt()
+
+    def later_negative(estimate):
+        return torch.where(estimate.count > 2, -1.0, estimate.mean)
+
+    arguments = {"methods": [ab.Method("own", spread, weights="emphasis")], "seeds": SEEDS}
+    alone, together = (
+        run_trials(digits(), **arguments, place=Place(tmp_path / str(most), side_by_side=most))
+        for most in (1, 2)
+    )
+    assert [result.test_error for result in together] == [
+        pytest.approx(result.test_error) for result in alone
+    ]
+    assert {result.details["side_by_side"] for result in together} == {2}
+    arguments["methods"] = [ab.Method("bad", later_negative, weights="emphasis")]
+    with pytest.raises(ValueError, match="'bad' must return finite scores of at least 0"):
+        run_trials(digits(), **arguments, place=Place(tmp_path))
 
 
 class ToFloat(torch.nn.Module):
@@ -246,6 +274,61 @@ def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
     for key, (test, train, _) in whole.items():
         assert halved[key][0] == pytest.approx(test)
         assert halved[key][1] == pytest.approx(train)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory"), "capture"],
+    ids=["numpy", "cpu", "capture"],
+)
+def test_memory_runs_out_in_other_ways_too(tmp_path, monkeypatch, error):
+    train_epoch = SideBySide.train_epoch
+
+    def limited(self):
+        if len(self.lanes) > 2 and error == "capture":
+            try:
+                raise torch.OutOfMemoryError("too small")
+            finally:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+        if len(self.lanes) > 2:
+            raise error
+        train_epoch(self)
+
+    monkeypatch.setattr(SideBySide, "train_epoch", limited)
+    halved = results_of(digits(), tmp_path, methods=("scan", "wpv"), seeds=(0, 1))
+    assert {details for *_, details in halved.values()} == {2}
+
+
+def test_other_errors_are_not_taken_for_too_little_memory(tmp_path, monkeypatch):
+    def broken(self):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(SideBySide, "train_epoch", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        results_of(digits(), tmp_path, methods=("scan", "wpv"))
+
+
+def test_a_run_that_is_done_frees_its_memory_at_once(tmp_path, monkeypatch):
+    """On a GPU the next group could not have it before the garbage collector happened to run."""
+    alive = weakref.WeakSet()
+    most_alive = 0
+    begin = SideBySide.__init__
+
+    def noted(self, *arguments, **keywords):
+        nonlocal most_alive
+        begin(self, *arguments, **keywords)
+        alive.add(self)
+        most_alive = max(most_alive, len(alive))
+
+    monkeypatch.setattr(SideBySide, "__init__", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        results_of(digits(), tmp_path, methods=("scan", "wpv"), side_by_side=2)
+        assert not alive
+    finally:
+        gc.enable()
+    assert most_alive == 2  # a burn-in and its branch
 
 
 def test_one_model_that_does_not_fit_is_an_error(tmp_path, monkeypatch):

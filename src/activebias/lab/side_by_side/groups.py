@@ -1,5 +1,6 @@
 """Missing trials × methods in groups that the memory holds, each trained side by side and then stored."""
 
+import gc
 import hashlib
 import json
 import logging
@@ -110,6 +111,17 @@ def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
     return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
 
 
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return True
+        if any(text in str(error) for text in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @final
 class _Group:
     """Lanes that are trained at once: first the burn-ins of their trials, then all of them."""
@@ -138,11 +150,12 @@ class _Group:
         try:
             self._train(device)
             return
-        except torch.OutOfMemoryError:
-            if len(self.lanes) == 1:
+        except (RuntimeError, MemoryError) as error:
+            if len(self.lanes) == 1 or not _is_out_of_memory(error):
                 raise
         # Outside of the handler, whose traceback holds the tensors that were too many.
         self.checkpoint.remove()
+        gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
         half = -(-len(self.lanes) // 2)

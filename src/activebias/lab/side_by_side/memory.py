@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from activebias import Method, PredictionHistory, emphasis
+from activebias import METHODS, Method, PredictionHistory, checks, emphasis
 from activebias._arrays import as_tensor, native
 from activebias.drawing import draw_directly
 from activebias.history import Visits, sort_visits
@@ -46,6 +46,7 @@ class StackedMemory:
         self.device = self.history.device
         self._first_row = num_instances * torch.arange(self.num_models, device=device)
         self._groups = list(_runs(self.methods))
+        self.has_own_statistic = any(map(_is_own, self.methods))
         self.rescore()
 
     def select(self, positions: Tensor, methods: Sequence[Method]) -> "StackedMemory":
@@ -143,7 +144,7 @@ class StackedMemory:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
             if method.statistic is not None and first < last:
                 lines = slice(first - models.start, last - models.start)
-                scores = method.statistic(Estimate(*(each[lines] for each in estimated)))
+                scores = _scores_of(method, Estimate(*(each[lines] for each in estimated)))
                 self._scores[rows[lines]] = scores.float()
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,6 +155,21 @@ class StackedMemory:
         """Take over what `state_dict` returned."""
         self.history.load_state_dict(state["history"])
         self.scores.copy_(state["scores"])
+
+
+def _is_own(method: Method) -> bool:
+    return method.statistic is not None and METHODS.get(method.name) is not method
+
+
+def _scores_of(method: Method, estimated: Estimate) -> Tensor:
+    """Return the scores of a method's models (K, …)."""
+    assert method.statistic is not None
+    if not _is_own(method):
+        scores: Tensor = method.statistic(estimated)
+        return scores
+    # A user's statistic sees one line of instances, and is held to what it must return, as alone.
+    line = Estimate(*(each.flatten() for each in estimated))
+    return checks.own_scores(method.name, method.statistic(line), line.count).view(estimated.count.shape)
 
 
 def _runs(methods: Sequence[Method]) -> Iterator[tuple[Method, slice]]:

@@ -1,6 +1,7 @@
 """Trials × methods trained side by side: K models, one loop, each exactly as it would be trained alone."""
 
 import time
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -133,7 +134,11 @@ class SideBySide:
         for iteration in range(self.trials.num_iterations):
             width = None if widths is None else self._padded(widths[iteration])
             if width not in self._replayed:
-                self._replayed[width] = Replayed(partial(self._iterate, width), self.device)
+                # A weak reference: a run that is done must free its memory at once, for the next one.
+                iterate = partial(SideBySide._iterate, weakref.proxy(self), width)
+                # A statistic of the user's may do what no graph can hold.
+                records = not self.memory.has_own_statistic
+                self._replayed[width] = Replayed(iterate, self.device, records=records)
             self._replayed[width]()
 
     def _prepare_epoch(self) -> None:
