@@ -10,7 +10,7 @@ import torch
 
 import activebias as ab
 from activebias import history
-from activebias.lab import Noise, Place, Recipe, get_recipe, run_trials
+from activebias.lab import Noise, Place, Recipe, get_recipe, run_trials, trials
 from activebias.lab.data import load
 from activebias.lab.models import LabModel
 from activebias.lab.place import Listener
@@ -350,6 +350,31 @@ def test_the_number_follows_the_free_memory(monkeypatch):
     fewer = plan.most_models(recipe, data, CPU, draws=True)
     monkeypatch.setattr(plan, "free_bytes", lambda device: 0)
     assert plenty > few > fewer >= plan.most_models(recipe, data, CPU, draws=False) == 1
+
+
+def test_free_memory_counts_the_cache_of_files_and_is_known_without_linux(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "_MEMINFO", tmp_path / "meminfo")
+    sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}  # macOS does not know SC_AVPHYS_PAGES
+    monkeypatch.setattr(plan.os, "sysconf", lambda name: sizes[name])
+    assert plan.free_bytes(CPU) == 500 * 4096
+    (tmp_path / "meminfo").write_text("MemTotal:  900 kB\nMemFree:  10 kB\nMemAvailable:  700 kB\n")
+    assert plan.free_bytes(CPU) == 700 * 1024
+
+
+@pytest.mark.parametrize("number", [0, -2])
+def test_a_place_refuses_no_models_at_once(tmp_path, number):
+    with pytest.raises(ValueError, match="`side_by_side` must be at least 1"):
+        Place(tmp_path, side_by_side=number)
+
+
+@pytest.mark.parametrize("burn_in", [0, 2, 3, 5])
+def test_the_epochs_that_are_counted_are_those_that_come(tmp_path, burn_in):
+    recipe = replace(digits(), epochs=3, burn_in=burn_in)
+    arguments = {"methods": ["scan", "wd", "uni"], "seeds": [4, 9], "place": Place(tmp_path)}
+    epochs = []
+    missing = trials.missing_runs(recipe, **arguments)
+    run_trials(recipe, **arguments, listener=Listener(on_epoch=epochs.append))
+    assert len(epochs) == trials.count_epochs(recipe, missing)
 
 
 def test_large_models_are_trained_one_by_one_on_a_cpu():

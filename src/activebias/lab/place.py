@@ -36,6 +36,11 @@ class Place:
     interval: float = 1.0
     side_by_side: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a number of models that trains nothing."""
+        if self.side_by_side is not None and self.side_by_side < 1:
+            raise ValueError(f"`side_by_side` must be at least 1, or None, but got {self.side_by_side}.")
+
     @property
     def store(self) -> ResultStore:
         """The result store."""

@@ -51,7 +51,8 @@ def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int
     """Return how many epochs the missing runs take; methods of one order share their burn-in."""
     burn_ins = sum(len({method.order == "scan" for method in group}) for group in missing.values())
     branches = sum(len(group) for group in missing.values())
-    return burn_ins * recipe.burn_in + branches * max(recipe.epochs - recipe.burn_in, 0)
+    burn_in = min(recipe.burn_in, recipe.epochs)
+    return burn_ins * burn_in + branches * (recipe.epochs - burn_in)
 
 
 def run_trials(
