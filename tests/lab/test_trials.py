@@ -189,7 +189,8 @@ def test_another_process_may_write_beside_a_checkpoint_that_is_removed(tmp_path,
     other.touch()
     monkeypatch.setattr(Path, "iterdir", lambda folder: iter(()))  # as it was a moment ago
     checkpoint.remove()
-    assert other.exists() and not checkpoint.path.exists()
+    assert other.exists()
+    assert not checkpoint.path.exists()
 
 
 def test_a_burn_in_of_other_methods_is_not_taken(tmp_path, whole):
