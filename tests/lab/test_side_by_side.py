@@ -256,6 +256,38 @@ def test_a_stopped_group_goes_on_where_it_was(tmp_path, stop_after):
     )
 
 
+def test_a_stopped_group_goes_on_even_if_the_memory_suggests_other_groups(tmp_path, monkeypatch):
+    recipe, place = digits(), Place(tmp_path, interval=0.0)
+    arguments = {"methods": ["scan", "wpv"], "seeds": [0, 1, 2], "place": place}
+
+    def stop(done):
+        if done.epoch == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_trials(recipe, **arguments, listener=Listener(on_epoch=stop))
+    monkeypatch.setattr(groups, "most_models", lambda *_, draws: 2)
+    epochs = []
+    arguments["seeds"] = [0, 1, 2, 3]  # and one trial more, in a group of its own
+    results = run_trials(recipe, **arguments, listener=Listener(on_epoch=epochs.append))
+    assert [done.epoch for done in epochs if done.seed < 3] == [5] * 6
+    assert sorted(result.details["side_by_side"] for result in results) == [2] * 2 + [6] * 6
+    assert not list((tmp_path / "checkpoints").rglob("*.*"))
+
+
+def test_a_stopped_group_that_is_larger_than_told_is_not_taken_up(tmp_path):
+    place = Place(tmp_path, interval=0.0)
+    arguments = {"methods": ["scan", "wpv"], "seeds": [0, 1, 2]}
+
+    def stop(done):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        run_trials(digits(), **arguments, place=place, listener=Listener(on_epoch=stop))
+    results = run_trials(digits(), **arguments, place=replace(place, side_by_side=2))
+    assert {result.details["side_by_side"] for result in results} == {2}
+
+
 def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
     recipe = digits()
     whole = results_of(recipe, tmp_path / "whole", methods=("scan", "wpv"))

@@ -51,6 +51,11 @@ class Place:
         folder = self.folder / "checkpoints" / f"{recipe.name}-{config_hash(recipe.config())}-{seed}"
         return Checkpoint(folder / f"{name}.pt", interval=self.interval)
 
+    def checkpoint_files(self, recipe: Recipe, pattern: str) -> list[Path]:
+        """Return the files beside the checkpoints of a recipe's trials whose names match."""
+        folders = f"{recipe.name}-{config_hash(recipe.config())}-*"
+        return sorted((self.folder / "checkpoints").glob(f"{folders}/{pattern}"))
+
     def model_path(self, recipe: Recipe, method: str, seed: int) -> Path:
         """Return the file of a trained model with its history."""
         name = f"{recipe.name}-{config_hash(recipe.config())}-{method}-{seed}.pt"

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import chain
 from typing import final
 
@@ -80,6 +80,11 @@ def _run_side_by_side(
             for method in methods
             if (method.order == "scan") is scans
         ]
+        # What was stopped goes on as it was, even if the memory now suggests other groups.
+        stopped = _stopped_groups(recipe, lanes, place)
+        lanes = [lane for lane in lanes if lane not in chain(*stopped)]
+        for group in stopped:
+            _Group(recipe, dataset, group, place, listener, teacher).train()
         if not lanes:
             continue
         most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
@@ -92,6 +97,20 @@ def _run_side_by_side(
         for group in grouped:
             _Group(recipe, dataset, group, place, listener, teacher).train()
     return left
+
+
+def _stopped_groups(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> list[list[Lane]]:
+    """Return the groups among the lanes that a run before this one was stopped in."""
+    waiting = {(lane.seed, lane.method.name): lane for lane in lanes}
+    groups = []
+    for path in place.checkpoint_files(recipe, "side-by-side-*.json"):
+        try:
+            names = [(seed, name) for seed, name in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError):  # removed meanwhile, or half written
+            continue
+        if len(names) <= (place.side_by_side or len(names)) and all(name in waiting for name in names):
+            groups.append([waiting.pop(name) for name in names])
+    return groups
 
 
 def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, place: Place) -> str:
@@ -153,11 +172,20 @@ class _Group:
         self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
         self.place, self.listener, self.teacher = place, listener, teacher
         self.seeds = sorted({lane.seed for lane in lanes})
-        self.checkpoint = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{self._digest()}")
+        self.names = json.dumps([(lane.seed, lane.method.name) for lane in self.lanes])
+        digest = hashlib.sha256(self.names.encode()).hexdigest()[:12]
+        self.checkpoint = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{digest}")
+        # Whose checkpoint it is, to be read without it.
+        self.names_path = self.checkpoint.path.with_suffix(".json")
 
-    def _digest(self) -> str:
-        names = json.dumps([(lane.seed, lane.method.name) for lane in self.lanes])
-        return hashlib.sha256(names.encode()).hexdigest()[:12]
+    def _write(self, run: SideBySide) -> None:
+        self.checkpoint.write(run.state_dict() | {"emphasises": run.emphasises})
+        with suppress(FileNotFoundError):  # another process that works on the same trials has finished
+            self.names_path.write_text(self.names, encoding="utf-8")
+
+    def _remove(self) -> None:
+        self.names_path.unlink(missing_ok=True)
+        self.checkpoint.remove()
 
     def train(self) -> None:
         """Train and store; where the memory does not suffice after all, each half by itself."""
@@ -169,7 +197,7 @@ class _Group:
             if len(self.lanes) == 1 or not _is_out_of_memory(error):
                 raise
         # Outside of the handler, whose traceback holds the tensors that were too many.
-        self.checkpoint.remove()
+        self._remove()
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -193,7 +221,7 @@ class _Group:
             run = run.branch(self.lanes, emphasises=True)
         self._train_until(run, self.recipe.epochs)
         self._store(run, dict(zip(self.seeds, prepared, strict=True)))
-        self.checkpoint.remove()
+        self._remove()
 
     def _start(self, trials: Trials) -> SideBySide:
         """Begin, or go on where a run of the same lanes was stopped."""
@@ -212,7 +240,7 @@ class _Group:
         while run.epoch < epochs:
             run.train_epoch()
             if run.epoch < self.recipe.epochs and self.checkpoint.due():
-                self.checkpoint.write(run.state_dict() | {"emphasises": run.emphasises})
+                self._write(run)
             for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
                 method = lane.method.name if run.emphasises else None
                 self.listener.on_epoch(EpochDone(self.recipe.name, lane.seed, method, run.epoch, error))
