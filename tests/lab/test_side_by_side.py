@@ -47,6 +47,14 @@ def together(recipe, prepared, methods):
     return run
 
 
+def burnt_in(recipe, data, methods, seed):
+    """Return the state of one model after its burn-in (test_trials: a branch equals a run of its own)."""
+    run = Run(recipe, data, methods, seed=seed)
+    for _ in range(recipe.burn_in):
+        run.train_epoch()
+    return run.state_dict()
+
+
 def assert_same(run, position, alone, *, tolerance):
     close = {"rtol": tolerance, "atol": tolerance}
     for name, value in alone.model.state_dict().items():
@@ -75,16 +83,18 @@ def test_side_by_side_is_one_by_one(name, scans):
         methods = methods[-2:]  # all of them would take a quarter of a minute
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU, teacher=teacher) for seed in SEEDS]
     run = together(recipe, prepared, methods)
+    burn_ins = [burnt_in(recipe, data, methods, seed) for seed, data in zip(SEEDS, prepared, strict=True)]
     for position, (seed, method) in enumerate(run.lanes):
         alone = Run(recipe, prepared[SEEDS.index(seed)], [method], seed=seed)
-        for _ in range(recipe.epochs):
+        alone.load_state_dict(burn_ins[SEEDS.index(seed)])
+        while alone.epoch < recipe.epochs:
             alone.train_epoch()
         assert_same(run, position, alone, tolerance=2e-3 if name == "cifar100-rn27" else 2e-4)
 
 
 def test_lanes_differ():
     """The test above could not fail if all models were the same."""
-    recipe, dataset, _ = small("mnist-cnn")
+    recipe, dataset, _ = small("qt-cnn")
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
     run = together(recipe, prepared, [ab.METHODS["scan"], ab.METHODS["wd"], ab.METHODS["wtc"]])
     weights = run.stack.parameters["output.weight"].detach()
@@ -306,6 +316,49 @@ def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
     for key, (test, train, _) in whole.items():
         assert halved[key][0] == pytest.approx(test)
         assert halved[key][1] == pytest.approx(train)
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "seeds", "last"),
+    [
+        ("qt-cnn", ["scan", "wpv", "sd"], [2, 5, 7], 1),
+        ("qt-cnn", ["scan", "wpv", "sd"], [2, 5, 7], 3),
+        ("cifar100-rn27", ["scan", "wpv"], [2, 5], 2),
+    ],
+)
+def test_memory_that_runs_out_late_loses_no_epochs(tmp_path, monkeypatch, name, methods, seeds, last):
+    """Whether in the burn-in or after it: the halves go on from the group's checkpoint."""
+    recipe, dataset, _ = small(name)
+    if name == "qt-cnn":
+        recipe = replace(recipe, epochs=4, burn_in=2)
+    arguments = {"methods": methods, "seeds": seeds, "dataset": dataset}
+    whole = run_trials(recipe, **arguments, place=Place(tmp_path / "whole", side_by_side=6))
+    train_epoch, refused = SideBySide.train_epoch, []
+
+    def limited(self):
+        if self.epoch == last and len(self.lanes) > 2 and not refused:
+            refused.append(self)
+            raise torch.OutOfMemoryError("the histories have grown")
+        train_epoch(self)
+
+    monkeypatch.setattr(SideBySide, "train_epoch", limited)
+    epochs = []
+    halved = run_trials(
+        recipe,
+        **arguments,
+        place=Place(tmp_path / "halved", interval=0.0, side_by_side=6),
+        listener=Listener(on_epoch=epochs.append),
+    )
+    assert refused
+    assert len(epochs) == trials.count_epochs(
+        recipe, {seed: [ab.METHODS[method] for method in methods] for seed in seeds}
+    )
+    expected = {(result.method, result.seed): result for result in whole}
+    for result in halved:
+        theirs = expected[result.method, result.seed]
+        assert result.test_error == pytest.approx(theirs.test_error)
+        assert result.train_error == pytest.approx(theirs.train_error)
+    assert not list((tmp_path / "halved" / "checkpoints").rglob("*.*"))
 
 
 @pytest.mark.parametrize(

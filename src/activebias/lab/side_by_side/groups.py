@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import chain
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from activebias.lab.recipe import Recipe
 from activebias.lab.results import trial_result
 from activebias.lab.side_by_side.batches import Trials
 from activebias.lab.side_by_side.plan import most_models
-from activebias.lab.side_by_side.training import Lane, SideBySide
+from activebias.lab.side_by_side.training import Lane, SideBySide, part_of_state
 
 _log = logging.getLogger(__name__)
 _CPU = torch.device("cpu")
@@ -178,8 +178,8 @@ class _Group:
         # Whose checkpoint it is, to be read without it.
         self.names_path = self.checkpoint.path.with_suffix(".json")
 
-    def _write(self, run: SideBySide) -> None:
-        self.checkpoint.write(run.state_dict() | {"emphasises": run.emphasises})
+    def _write(self, state: dict[str, Any]) -> None:
+        self.checkpoint.write(state)
         with suppress(FileNotFoundError):  # another process that works on the same trials has finished
             self.names_path.write_text(self.names, encoding="utf-8")
 
@@ -188,7 +188,7 @@ class _Group:
         self.checkpoint.remove()
 
     def train(self) -> None:
-        """Train and store; where the memory does not suffice after all, each half by itself."""
+        """Train and store; where the memory does not suffice after all, each half by itself, from there."""
         device = torch.device(self.place.device)
         try:
             self._train(device)
@@ -197,7 +197,6 @@ class _Group:
             if len(self.lanes) == 1 or not _is_out_of_memory(error):
                 raise
         # Outside of the handler, whose traceback holds the tensors that were too many.
-        self._remove()
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -205,8 +204,22 @@ class _Group:
         text = f"{self.recipe.name}: out of memory with {len(self.lanes)} models: {half} at once."
         _log.warning(text)
         self.listener.on_message(text)
-        for group in in_groups(self.lanes, half):
-            _Group(self.recipe, self.dataset, group, self.place, self.listener, self.teacher).train()
+        parts = [
+            _Group(self.recipe, self.dataset, group, self.place, self.listener, self.teacher)
+            for group in in_groups(self.lanes, half)
+        ]
+        self._hand_on(parts)
+        for part in parts:
+            part.train()
+
+    def _hand_on(self, parts: Sequence["_Group"]) -> None:
+        """Turn the checkpoint into those of the parts: histories grow, and late is when memory runs out."""
+        if (state := self.checkpoint.read()) is not None:
+            for part in parts:
+                trials = [self.seeds.index(seed) for seed in part.seeds]
+                lanes = [self.lanes.index(lane) for lane in part.lanes] if state["emphasises"] else trials
+                part._write(part_of_state(state, lanes, trials))
+        self._remove()
 
     def _train(self, device: torch.device) -> None:
         prepared = [
@@ -240,7 +253,7 @@ class _Group:
         while run.epoch < epochs:
             run.train_epoch()
             if run.epoch < self.recipe.epochs and self.checkpoint.due():
-                self._write(run)
+                self._write(run.state_dict() | {"emphasises": run.emphasises})
             for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
                 method = lane.method.name if run.emphasises else None
                 self.listener.on_epoch(EpochDone(self.recipe.name, lane.seed, method, run.epoch, error))
