@@ -67,6 +67,8 @@ def run_trials(
 ) -> list[TrialResult]:
     """Train what the store does not hold yet, and return the results of these methods and seeds.
 
+    They come by seed, then by method, in the order asked for, however they were trained.
+
     Args:
         recipe: the experiment.
         methods: names, or `Method`s of your own (a new statistic needs a new name: results go by it).
@@ -95,9 +97,12 @@ def run_trials(
             group = [method for method in wanted if (method.order == "scan") is scans]
             if group:
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
-    names = [resolve_method(method).name for method in methods]
-    stored = place.store.load(recipe.name, recipe.config())
-    return [result for result in stored if result.method in names and result.seed in seeds]
+    names = dict.fromkeys(resolve_method(method).name for method in methods)
+    stored = {
+        (result.seed, result.method): result for result in place.store.load(recipe.name, recipe.config())
+    }
+    wanted_keys = [(seed, name) for seed in dict.fromkeys(seeds) for name in names]
+    return [stored[key] for key in wanted_keys if key in stored]
 
 
 def _run_group(
