@@ -26,7 +26,7 @@ class _Recorded(NamedTuple):
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Collect before and not during a capture: freeing an older graph in the middle of it would break it."""
     gc.collect()
     enabled = gc.isenabled()
@@ -92,6 +92,6 @@ class Graphed:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Other threads (a DataLoader that pins memory) may go on calling CUDA meanwhile.
-        with _no_garbage_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with no_garbage_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = self._function(*inputs)
         return _Recorded(graph, inputs, outputs)

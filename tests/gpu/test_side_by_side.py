@@ -132,6 +132,23 @@ def test_a_gpu_trains_what_a_cpu_trains(name, scans):
         assert (~near).float().mean() <= allowed
 
 
+@pytest.mark.parametrize("method", ["wpv", "spv"])
+def test_histories_grow_on_after_a_graph_was_captured(method):
+    recipe, dataset, teacher = small("mnist-fc-distill")
+    recipe = replace(recipe, batch_size=4)
+    ours, theirs = (
+        train(recipe, dataset, teacher, [ab.METHODS[method]], device, epochs=60) for device in ("cuda", "cpu")
+    )
+    assert ours.memory.history.num_overwritten == 0
+    counts = [
+        run.memory.history.values()[1].sum(1).view(len(SEEDS), -1).sum(1).cpu() for run in (ours, theirs)
+    ]
+    assert counts[0].tolist() == counts[1].tolist()  # one entry for every visit, and the first
+    again = ours.branch(ours.lanes, emphasises=True)
+    again.train_epoch()
+    assert again.memory.history.values()[1].sum() > ours.memory.history.values()[1].sum()
+
+
 @pytest.mark.parametrize("name", ["mnist-cnn", "cifar100-rn27"])
 def test_half_precision_learns(name):
     recipe, _, _ = small(name)

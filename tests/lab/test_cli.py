@@ -199,6 +199,7 @@ def test_theory(monkeypatch):
         (["compare", "digits", "--noise", "lots"], 2, "must be a share such as 0.1"),
         (["compare", "digits", "--trials", "0"], 2, "--trials"),
         (["compare", "digits", "--device", "tpu9"], 2, "--device"),
+        (["compare", "digits", "--device", "meta"], 2, "--device"),
         (["compare", "wnut17-cnn", "--methods", "sd"], 2, "words train together"),
         (["reproduce", "digits"], 2, "no row 'digits'"),
         (["train"], 2, "RECIPE"),

@@ -18,7 +18,7 @@ def test_the_page_in_the_docs_is_made_from_the_store():
         assert (ROOT / "docs" / figure).exists()
 
 
-def stored(folder, differences, row="mnist-fc"):
+def stored(folder, differences, row="mnist-fc", seconds=2.0):
     """Store two trials of a row whose methods differ from Scan by so much."""
     recipe = get_recipe(row)
     store = ResultStore(folder)
@@ -34,7 +34,7 @@ def stored(folder, differences, row="mnist-fc"):
                     test_error=curve,
                     train_error=curve,
                     device="cpu",
-                    seconds=2.0,
+                    seconds=seconds,
                 )
             )
     return store
@@ -49,6 +49,21 @@ def test_what_holds_is_counted(tmp_path):
     assert "| [mnist-fc](#mnist-fc) | 3 | 10 | 2 of 4 | CPU | 2 |" in page
     assert "| mnist-cnn | 0 | 20 | open: not run yet, nothing is claimed" in page
     assert "OntoNotes 5.0 is licensed" in page
+
+
+def test_a_variant_of_a_row_is_shown_but_not_counted_again(tmp_path):
+    store = stored(tmp_path, {"wd": -1.0, "we": 1.0}, row="cifar10-lr")
+    once = module.page(store, tmp_path, "figures")
+    stored(tmp_path, {"wd": -1.0, "we": 1.0}, row="cifar10-lr-as-printed")
+    both = module.page(store, tmp_path, "figures")
+    assert "## cifar10-lr-as-printed" in both
+    summaries = [re.findall(r"^- .* comparisons hold.*$", page, re.MULTILINE) for page in (once, both)]
+    assert summaries[0] == summaries[1]
+
+
+def test_long_times_are_readable(tmp_path):
+    page = module.page(stored(tmp_path, {"wd": -1.0}, seconds=1234.5), tmp_path, "figures")
+    assert "| CPU | 1,234 |" in page
 
 
 def test_results_of_other_settings_do_not_count(tmp_path):

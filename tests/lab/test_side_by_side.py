@@ -1,19 +1,23 @@
 """Trained side by side, every model is what it would have been alone: weights, histories, scores, errors."""
 
+import gc
 import logging
+import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 
 import activebias as ab
-from activebias.lab import Place, Recipe, get_recipe, run_trials
+from activebias import history
+from activebias.lab import Noise, Place, Recipe, get_recipe, run_trials, trials
 from activebias.lab.data import load
 from activebias.lab.models import LabModel
 from activebias.lab.place import Listener
 from activebias.lab.prepared import prepare
 from activebias.lab.randomness import derived_generator
 from activebias.lab.side_by_side import Lane, SideBySide, Trials, groups, plan
+from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.trainer import Run
 from side_by_side_cases import RECIPES, made_up, small
 
@@ -41,6 +45,14 @@ def together(recipe, prepared, methods):
     while run.epoch < recipe.epochs:
         run.train_epoch()
     return run
+
+
+def burnt_in(recipe, data, methods, seed):
+    """Return the state of one model after its burn-in (test_trials: a branch equals a run of its own)."""
+    run = Run(recipe, data, methods, seed=seed)
+    for _ in range(recipe.burn_in):
+        run.train_epoch()
+    return run.state_dict()
 
 
 def assert_same(run, position, alone, *, tolerance):
@@ -71,21 +83,41 @@ def test_side_by_side_is_one_by_one(name, scans):
         methods = methods[-2:]  # all of them would take a quarter of a minute
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU, teacher=teacher) for seed in SEEDS]
     run = together(recipe, prepared, methods)
+    burn_ins = [burnt_in(recipe, data, methods, seed) for seed, data in zip(SEEDS, prepared, strict=True)]
     for position, (seed, method) in enumerate(run.lanes):
         alone = Run(recipe, prepared[SEEDS.index(seed)], [method], seed=seed)
-        for _ in range(recipe.epochs):
+        alone.load_state_dict(burn_ins[SEEDS.index(seed)])
+        while alone.epoch < recipe.epochs:
             alone.train_epoch()
         assert_same(run, position, alone, tolerance=2e-3 if name == "cifar100-rn27" else 2e-4)
 
 
 def test_lanes_differ():
     """The test above could not fail if all models were the same."""
-    recipe, dataset, _ = small("mnist-cnn")
+    recipe, dataset, _ = small("qt-cnn")
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
     run = together(recipe, prepared, [ab.METHODS["scan"], ab.METHODS["wd"], ab.METHODS["wtc"]])
     weights = run.stack.parameters["output.weight"].detach()
     distance = torch.pdist(weights.flatten(1))
     assert distance.min() > 1e-3
+
+
+def test_a_history_grows_on_after_a_graph_was_captured(monkeypatch):
+    """As on a GPU: state in tensors, and `record` runs inside of a capture."""
+    for module in (history, stacked_memory):
+        monkeypatch.setattr(module, "native", lambda tensor: tensor)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    memory = stacked_memory.StackedMemory(
+        [ab.METHODS["wpv"]], 3, num_classes=2, window=None, device=torch.device("cpu")
+    )
+    seen = [0.5]
+    for number in range(20):
+        memory.history.make_room(2)
+        memory.record(torch.tensor([[1]]), torch.tensor([[number / 20]]), None)
+        seen.append(number / 20)
+    values, valid = memory.history.values(torch.tensor([1]))
+    torch.testing.assert_close(values[valid], torch.tensor(seen))
+    assert memory.history.num_overwritten == 0
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -132,6 +164,33 @@ def test_trials_are_trained_side_by_side_in_groups(tmp_path):
             assert train == pytest.approx(result.train_error)
 
 
+def test_tagging_with_label_noise_has_the_errors_of_single_runs(tmp_path):
+    recipe, dataset, _ = small("conll2003-cnn")
+    recipe = replace(recipe, noise=Noise("uniform", 0.3))
+    alone, together = (
+        run_trials(
+            recipe,
+            methods=["wpv"],
+            seeds=SEEDS,
+            place=Place(tmp_path / name, side_by_side=most),
+            dataset=dataset,
+        )
+        for name, most in (("alone", 1), ("together", 2))
+    )
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours.details["side_by_side"] == 2
+        assert (ours.seed, ours.test_error) == (theirs.seed, pytest.approx(theirs.test_error))
+        assert ours.train_error == pytest.approx(theirs.train_error)
+
+
+@pytest.mark.parametrize("method", ["uni", "sd"])
+def test_tagging_refuses_methods_that_draw(tmp_path, method):
+    recipe, dataset, _ = small("conll2003-cnn")
+    place = Place(tmp_path, side_by_side=2)
+    with pytest.raises(ValueError, match=f"{method!r} draws single instances"):
+        run_trials(recipe, methods=["scan", method], seeds=SEEDS, place=place, dataset=dataset)
+
+
 def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):
     recipe = digits()
     kept = run_trials(recipe, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path), keep_models=True)
@@ -144,6 +203,28 @@ def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):
     )
     others = run_trials(own, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path))
     assert all("side_by_side" not in result.details for result in (*kept, *others))
+
+
+def test_a_statistic_of_ones_own_sees_and_must_return_what_it_does_alone(tmp_path):
+    def spread(estimate):
+        assert estimate.variance.dim() == 1
+        return estimate.variance.sqrt()
+
+    def later_negative(estimate):
+        return torch.where(estimate.count > 2, -1.0, estimate.mean)
+
+    arguments = {"methods": [ab.Method("own", spread, weights="emphasis")], "seeds": SEEDS}
+    alone, together = (
+        run_trials(digits(), **arguments, place=Place(tmp_path / str(most), side_by_side=most))
+        for most in (1, 2)
+    )
+    assert [result.test_error for result in together] == [
+        pytest.approx(result.test_error) for result in alone
+    ]
+    assert {result.details["side_by_side"] for result in together} == {2}
+    arguments["methods"] = [ab.Method("bad", later_negative, weights="emphasis")]
+    with pytest.raises(ValueError, match="'bad' must return finite scores of at least 0"):
+        run_trials(digits(), **arguments, place=Place(tmp_path))
 
 
 class ToFloat(torch.nn.Module):
@@ -185,6 +266,38 @@ def test_a_stopped_group_goes_on_where_it_was(tmp_path, stop_after):
     )
 
 
+def test_a_stopped_group_goes_on_even_if_the_memory_suggests_other_groups(tmp_path, monkeypatch):
+    recipe, place = digits(), Place(tmp_path, interval=0.0)
+    arguments = {"methods": ["scan", "wpv"], "seeds": [0, 1, 2], "place": place}
+
+    def stop(done):
+        if done.epoch == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_trials(recipe, **arguments, listener=Listener(on_epoch=stop))
+    monkeypatch.setattr(groups, "most_models", lambda *_, draws: 2)
+    epochs = []
+    arguments["seeds"] = [0, 1, 2, 3]  # and one trial more, in a group of its own
+    results = run_trials(recipe, **arguments, listener=Listener(on_epoch=epochs.append))
+    assert [done.epoch for done in epochs if done.seed < 3] == [5] * 6
+    assert sorted(result.details["side_by_side"] for result in results) == [2] * 2 + [6] * 6
+    assert not list((tmp_path / "checkpoints").rglob("*.*"))
+
+
+def test_a_stopped_group_that_is_larger_than_told_is_not_taken_up(tmp_path):
+    place = Place(tmp_path, interval=0.0)
+    arguments = {"methods": ["scan", "wpv"], "seeds": [0, 1, 2]}
+
+    def stop(done):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        run_trials(digits(), **arguments, place=place, listener=Listener(on_epoch=stop))
+    results = run_trials(digits(), **arguments, place=replace(place, side_by_side=2))
+    assert {result.details["side_by_side"] for result in results} == {2}
+
+
 def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
     recipe = digits()
     whole = results_of(recipe, tmp_path / "whole", methods=("scan", "wpv"))
@@ -203,6 +316,104 @@ def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
     for key, (test, train, _) in whole.items():
         assert halved[key][0] == pytest.approx(test)
         assert halved[key][1] == pytest.approx(train)
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "seeds", "last"),
+    [
+        ("qt-cnn", ["scan", "wpv", "sd"], [2, 5, 7], 1),
+        ("qt-cnn", ["scan", "wpv", "sd"], [2, 5, 7], 3),
+        ("cifar100-rn27", ["scan", "wpv"], [2, 5], 2),
+    ],
+)
+def test_memory_that_runs_out_late_loses_no_epochs(tmp_path, monkeypatch, name, methods, seeds, last):
+    """Whether in the burn-in or after it: the halves go on from the group's checkpoint."""
+    recipe, dataset, _ = small(name)
+    if name == "qt-cnn":
+        recipe = replace(recipe, epochs=4, burn_in=2)
+    arguments = {"methods": methods, "seeds": seeds, "dataset": dataset}
+    whole = run_trials(recipe, **arguments, place=Place(tmp_path / "whole", side_by_side=6))
+    train_epoch, refused = SideBySide.train_epoch, []
+
+    def limited(self):
+        if self.epoch == last and len(self.lanes) > 2 and not refused:
+            refused.append(self)
+            raise torch.OutOfMemoryError("the histories have grown")
+        train_epoch(self)
+
+    monkeypatch.setattr(SideBySide, "train_epoch", limited)
+    epochs = []
+    halved = run_trials(
+        recipe,
+        **arguments,
+        place=Place(tmp_path / "halved", interval=0.0, side_by_side=6),
+        listener=Listener(on_epoch=epochs.append),
+    )
+    assert refused
+    assert len(epochs) == trials.count_epochs(
+        recipe, {seed: [ab.METHODS[method] for method in methods] for seed in seeds}
+    )
+    expected = {(result.method, result.seed): result for result in whole}
+    for result in halved:
+        theirs = expected[result.method, result.seed]
+        assert result.test_error == pytest.approx(theirs.test_error)
+        assert result.train_error == pytest.approx(theirs.train_error)
+    assert not list((tmp_path / "halved" / "checkpoints").rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory"), "capture"],
+    ids=["numpy", "cpu", "capture"],
+)
+def test_memory_runs_out_in_other_ways_too(tmp_path, monkeypatch, error):
+    train_epoch = SideBySide.train_epoch
+
+    def limited(self):
+        if len(self.lanes) > 2 and error == "capture":
+            try:
+                raise torch.OutOfMemoryError("too small")
+            finally:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+        if len(self.lanes) > 2:
+            raise error
+        train_epoch(self)
+
+    monkeypatch.setattr(SideBySide, "train_epoch", limited)
+    halved = results_of(digits(), tmp_path, methods=("scan", "wpv"), seeds=(0, 1))
+    assert {details for *_, details in halved.values()} == {2}
+
+
+def test_other_errors_are_not_taken_for_too_little_memory(tmp_path, monkeypatch):
+    def broken(self):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(SideBySide, "train_epoch", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        results_of(digits(), tmp_path, methods=("scan", "wpv"))
+
+
+def test_a_run_that_is_done_frees_its_memory_at_once(tmp_path, monkeypatch):
+    """On a GPU the next group could not have it before the garbage collector happened to run."""
+    alive = weakref.WeakSet()
+    most_alive = 0
+    begin = SideBySide.__init__
+
+    def noted(self, *arguments, **keywords):
+        nonlocal most_alive
+        begin(self, *arguments, **keywords)
+        alive.add(self)
+        most_alive = max(most_alive, len(alive))
+
+    monkeypatch.setattr(SideBySide, "__init__", noted)
+    gc.collect()
+    gc.disable()
+    try:
+        results_of(digits(), tmp_path, methods=("scan", "wpv"), side_by_side=2)
+        assert not alive
+    finally:
+        gc.enable()
+    assert most_alive == 2  # a burn-in and its branch
 
 
 def test_one_model_that_does_not_fit_is_an_error(tmp_path, monkeypatch):
@@ -224,6 +435,31 @@ def test_the_number_follows_the_free_memory(monkeypatch):
     fewer = plan.most_models(recipe, data, CPU, draws=True)
     monkeypatch.setattr(plan, "free_bytes", lambda device: 0)
     assert plenty > few > fewer >= plan.most_models(recipe, data, CPU, draws=False) == 1
+
+
+def test_free_memory_counts_the_cache_of_files_and_is_known_without_linux(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "_MEMINFO", tmp_path / "meminfo")
+    sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}  # macOS does not know SC_AVPHYS_PAGES
+    monkeypatch.setattr(plan.os, "sysconf", lambda name: sizes[name])
+    assert plan.free_bytes(CPU) == 500 * 4096
+    (tmp_path / "meminfo").write_text("MemTotal:  900 kB\nMemFree:  10 kB\nMemAvailable:  700 kB\n")
+    assert plan.free_bytes(CPU) == 700 * 1024
+
+
+@pytest.mark.parametrize("number", [0, -2])
+def test_a_place_refuses_no_models_at_once(tmp_path, number):
+    with pytest.raises(ValueError, match="`side_by_side` must be at least 1"):
+        Place(tmp_path, side_by_side=number)
+
+
+@pytest.mark.parametrize("burn_in", [0, 2, 3, 5])
+def test_the_epochs_that_are_counted_are_those_that_come(tmp_path, burn_in):
+    recipe = replace(digits(), epochs=3, burn_in=burn_in)
+    arguments = {"methods": ["scan", "wd", "uni"], "seeds": [4, 9], "place": Place(tmp_path)}
+    epochs = []
+    missing = trials.missing_runs(recipe, **arguments)
+    run_trials(recipe, **arguments, listener=Listener(on_epoch=epochs.append))
+    assert len(epochs) == trials.count_epochs(recipe, missing)
 
 
 def test_large_models_are_trained_one_by_one_on_a_cpu():

@@ -1,6 +1,7 @@
 """Trials: branches equal separate runs, a killed run goes on as if nothing had been, nothing runs twice."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 import activebias as ab
 import lab_worker
 from activebias.lab import Listener, Noise, Place, get_recipe, run_trials
+from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.prepared import load_data, prepare
 from activebias.lab.randomness import derived_generator, derived_seed
 from activebias.lab.trainer import Run, resolve_method
@@ -189,6 +191,17 @@ def test_a_damaged_checkpoint_only_costs_its_epochs(tmp_path, whole, caplog):
     results = run_trials(recipe, methods=["scan"], seeds=[0], place=place)
     assert "cannot be read" in caplog.text
     assert curves(results)["scan"] == whole[1]["scan"]
+
+
+def test_another_process_may_write_beside_a_checkpoint_that_is_removed(tmp_path, monkeypatch):
+    checkpoint = Checkpoint(tmp_path / "trial" / "own.pt")
+    checkpoint.write({})
+    other = tmp_path / "trial" / "other.pt"
+    other.touch()
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(()))  # as it was a moment ago
+    checkpoint.remove()
+    assert other.exists()
+    assert not checkpoint.path.exists()
 
 
 def test_a_burn_in_of_other_methods_is_not_taken(tmp_path, whole):

@@ -4,6 +4,7 @@ import logging
 import os
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -73,8 +74,7 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the file and what a killed process left of it, and the folder if that was all."""
         self.path.unlink(missing_ok=True)
-        if self.path.parent.is_dir():
-            for leftover in self.path.parent.glob(f".{self.path.name}.*"):
-                leftover.unlink(missing_ok=True)
-            if not any(self.path.parent.iterdir()):
-                self.path.parent.rmdir()
+        for leftover in self.path.parent.glob(f".{self.path.name}.*"):
+            leftover.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty, or another process was faster
+            self.path.parent.rmdir()

@@ -72,9 +72,9 @@ def find_place(out: Path, data: Path | None, device: str, side_by_side: int | No
     try:
         kind = torch.device(device).type
     except RuntimeError:
-        raise typer.BadParameter(
-            f"`--device` must be auto, cpu, cuda or cuda:N, but got {device!r}."
-        ) from None
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise typer.BadParameter(f"`--device` must be auto, cpu, cuda or cuda:N, but got {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("`--device` is cuda, but torch sees no CUDA device here: use --device cpu.")
     return Place(out, data=data, device=device, side_by_side=side_by_side)

@@ -36,6 +36,11 @@ class Place:
     interval: float = 1.0
     side_by_side: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a number of models that trains nothing."""
+        if self.side_by_side is not None and self.side_by_side < 1:
+            raise ValueError(f"`side_by_side` must be at least 1, or None, but got {self.side_by_side}.")
+
     @property
     def store(self) -> ResultStore:
         """The result store."""
@@ -45,6 +50,11 @@ class Place:
         """Return the checkpoint of one run of a trial."""
         folder = self.folder / "checkpoints" / f"{recipe.name}-{config_hash(recipe.config())}-{seed}"
         return Checkpoint(folder / f"{name}.pt", interval=self.interval)
+
+    def checkpoint_files(self, recipe: Recipe, pattern: str) -> list[Path]:
+        """Return the files beside the checkpoints of a recipe's trials whose names match."""
+        folders = f"{recipe.name}-{config_hash(recipe.config())}-*"
+        return sorted((self.folder / "checkpoints").glob(f"{folders}/{pattern}"))
 
     def model_path(self, recipe: Recipe, method: str, seed: int) -> Path:
         """Return the file of a trained model with its history."""

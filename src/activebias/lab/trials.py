@@ -51,7 +51,8 @@ def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int
     """Return how many epochs the missing runs take; methods of one order share their burn-in."""
     burn_ins = sum(len({method.order == "scan" for method in group}) for group in missing.values())
     branches = sum(len(group) for group in missing.values())
-    return burn_ins * recipe.burn_in + branches * max(recipe.epochs - recipe.burn_in, 0)
+    burn_in = min(recipe.burn_in, recipe.epochs)
+    return burn_ins * burn_in + branches * (recipe.epochs - burn_in)
 
 
 def run_trials(
@@ -65,6 +66,8 @@ def run_trials(
     keep_models: bool = False,
 ) -> list[TrialResult]:
     """Train what the store does not hold yet, and return the results of these methods and seeds.
+
+    They come by seed, then by method, in the order asked for, however they were trained.
 
     Args:
         recipe: the experiment.
@@ -94,12 +97,12 @@ def run_trials(
             group = [method for method in wanted if (method.order == "scan") is scans]
             if group:
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
-    names = [resolve_method(method).name for method in methods]
-    stored = place.store.load(recipe.name, recipe.config())
-    wanted_results = [result for result in stored if result.method in names and result.seed in seeds]
-    # In the order that was asked for, whatever the order in which they were trained.
-    order = list(seeds)
-    return sorted(wanted_results, key=lambda result: (order.index(result.seed), names.index(result.method)))
+    names = dict.fromkeys(resolve_method(method).name for method in methods)
+    stored = {
+        (result.seed, result.method): result for result in place.store.load(recipe.name, recipe.config())
+    }
+    wanted_keys = [(seed, name) for seed in dict.fromkeys(seeds) for name in names]
+    return [stored[key] for key in wanted_keys if key in stored]
 
 
 def _run_group(

@@ -20,10 +20,8 @@ def errors_of(stack: Stack, trials: Trials, trial: Tensor, *, half_precision: bo
         wrong_test = _wrong(stack, trials.test, None, half_precision)
         return wrong_test, _wrong(stack, train, trial, half_precision)
     scorer = EntityScorer(trials.dataset.class_names)
-    test = _entity_errors(stack, trials.test, scorer, half_precision)
-    # Tagging has no label noise of its own: all trials have the same labels.
-    train = Part(trials.inputs, trials.targets[0], trials.lengths)
-    return test, _entity_errors(stack, train, scorer, half_precision)
+    test = _entity_errors(stack, trials.test, None, scorer, half_precision)
+    return test, _entity_errors(stack, train, trial, scorer, half_precision)
 
 
 def _chunks(stack: Stack, number: int) -> range:
@@ -50,11 +48,14 @@ def _wrong(stack: Stack, part: Part, trial: Tensor | None, half_precision: bool)
 
 
 @torch.no_grad()
-def _entity_errors(stack: Stack, part: Part, scorer: EntityScorer, half_precision: bool) -> Tensor:
+def _entity_errors(
+    stack: Stack, part: Part, trial: Tensor | None, scorer: EntityScorer, half_precision: bool
+) -> Tensor:
     if part.lengths is None:
         raise ValueError("Tagging needs `lengths`, the number of words of each sentence.")
     lengths = part.lengths.cpu()
-    tags = torch.zeros(stack.size, *part.targets.shape, dtype=torch.int16, device=stack.device)
+    shape = (stack.size, *part.targets.shape[-2:])
+    tags = torch.zeros(shape, dtype=torch.int16, device=stack.device)
     # Sentences of like length together: padding costs as much as words.
     for index in torch.split(lengths.argsort(), _chunks(stack, len(lengths)).step):
         longest = int(lengths[index].max())
@@ -62,6 +63,11 @@ def _entity_errors(stack: Stack, part: Part, scorer: EntityScorer, half_precisio
         inputs = [tensor[place, :longest] for tensor in part.inputs]
         tags[:, place, :longest] = stack.predict(inputs, half_precision=half_precision).argmax(-1).short()
     true = part.targets.cpu().numpy()
+    labels = [true] * stack.size if trial is None else [true[number] for number in trial.tolist()]
     return torch.tensor(
-        [100 * (1 - scorer.score(true, each.numpy()).f1) for each in tags.cpu()], dtype=torch.float64
+        [
+            100 * (1 - scorer.score(own, each.numpy()).f1)
+            for own, each in zip(labels, tags.cpu(), strict=True)
+        ],
+        dtype=torch.float64,
     )

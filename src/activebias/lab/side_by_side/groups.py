@@ -1,11 +1,13 @@
 """Missing trials × methods in groups that the memory holds, each trained side by side and then stored."""
 
+import gc
 import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from itertools import chain
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ from activebias.lab.recipe import Recipe
 from activebias.lab.results import trial_result
 from activebias.lab.side_by_side.batches import Trials
 from activebias.lab.side_by_side.plan import most_models
-from activebias.lab.side_by_side.training import Lane, SideBySide
+from activebias.lab.side_by_side.training import Lane, SideBySide, part_of_state
 
 _log = logging.getLogger(__name__)
 _CPU = torch.device("cpu")
@@ -49,7 +51,27 @@ def run_side_by_side(
 ) -> dict[int, list[Method]]:
     """Train what is missing where several models at once are of use; return what is still missing."""
     device = torch.device(place.device)
+    # Kernels, graphs and the learning rate go to the current GPU, which need not be the place's.
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return _run_side_by_side(recipe, dataset, missing, place, listener, teacher, device)
+
+
+def _run_side_by_side(
+    recipe: Recipe,
+    dataset: Dataset,
+    missing: Missing,
+    place: Place,
+    listener: Listener,
+    teacher: Tensor | None,
+    device: torch.device,
+) -> dict[int, list[Method]]:
     first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
+    drawing = [method.name for methods in missing.values() for method in methods if method.order != "scan"]
+    if first.tokens is not None and drawing:
+        raise ValueError(
+            f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
+            "scan, wd, we, wpv or wtc."
+        )
     left: dict[int, list[Method]] = {}
     for scans in (True, False):
         lanes = [
@@ -58,6 +80,11 @@ def run_side_by_side(
             for method in methods
             if (method.order == "scan") is scans
         ]
+        # What was stopped goes on as it was, even if the memory now suggests other groups.
+        stopped = _stopped_groups(recipe, lanes, place)
+        lanes = [lane for lane in lanes if lane not in chain(*stopped)]
+        for group in stopped:
+            _Group(recipe, dataset, group, place, listener, teacher).train()
         if not lanes:
             continue
         most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
@@ -70,6 +97,20 @@ def run_side_by_side(
         for group in grouped:
             _Group(recipe, dataset, group, place, listener, teacher).train()
     return left
+
+
+def _stopped_groups(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> list[list[Lane]]:
+    """Return the groups among the lanes that a run before this one was stopped in."""
+    waiting = {(lane.seed, lane.method.name): lane for lane in lanes}
+    groups = []
+    for path in place.checkpoint_files(recipe, "side-by-side-*.json"):
+        try:
+            names = [(seed, name) for seed, name in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError):  # removed meanwhile, or half written
+            continue
+        if len(names) <= (place.side_by_side or len(names)) and all(name in waiting for name in names):
+            groups.append([waiting.pop(name) for name in names])
+    return groups
 
 
 def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, place: Place) -> str:
@@ -103,6 +144,17 @@ def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
     return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
 
 
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return True
+        if any(text in str(error) for text in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @final
 class _Group:
     """Lanes that are trained at once: first the burn-ins of their trials, then all of them."""
@@ -119,31 +171,54 @@ class _Group:
         self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
         self.place, self.listener, self.teacher = place, listener, teacher
         self.seeds = sorted({lane.seed for lane in lanes})
-        self.checkpoint = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{self._digest()}")
+        self.names = json.dumps([(lane.seed, lane.method.name) for lane in self.lanes])
+        digest = hashlib.sha256(self.names.encode()).hexdigest()[:12]
+        self.checkpoint = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{digest}")
+        # Whose checkpoint it is, to be read without it.
+        self.names_path = self.checkpoint.path.with_suffix(".json")
 
-    def _digest(self) -> str:
-        names = json.dumps([(lane.seed, lane.method.name) for lane in self.lanes])
-        return hashlib.sha256(names.encode()).hexdigest()[:12]
+    def _write(self, state: dict[str, Any]) -> None:
+        self.checkpoint.write(state)
+        with suppress(FileNotFoundError):  # another process that works on the same trials has finished
+            self.names_path.write_text(self.names, encoding="utf-8")
+
+    def _remove(self) -> None:
+        self.names_path.unlink(missing_ok=True)
+        self.checkpoint.remove()
 
     def train(self) -> None:
-        """Train and store; where the memory does not suffice after all, each half by itself."""
+        """Train and store; where the memory does not suffice after all, each half by itself, from there."""
         device = torch.device(self.place.device)
         try:
             self._train(device)
             return
-        except torch.OutOfMemoryError:
-            if len(self.lanes) == 1:
+        except (RuntimeError, MemoryError) as error:
+            if len(self.lanes) == 1 or not _is_out_of_memory(error):
                 raise
         # Outside of the handler, whose traceback holds the tensors that were too many.
-        self.checkpoint.remove()
+        gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
         half = -(-len(self.lanes) // 2)
         text = f"{self.recipe.name}: out of memory with {len(self.lanes)} models: {half} at once."
         _log.warning(text)
         self.listener.on_message(text)
-        for group in in_groups(self.lanes, half):
-            _Group(self.recipe, self.dataset, group, self.place, self.listener, self.teacher).train()
+        parts = [
+            _Group(self.recipe, self.dataset, group, self.place, self.listener, self.teacher)
+            for group in in_groups(self.lanes, half)
+        ]
+        self._hand_on(parts)
+        for part in parts:
+            part.train()
+
+    def _hand_on(self, parts: Sequence["_Group"]) -> None:
+        """Turn the checkpoint into those of the parts: histories grow, and late is when memory runs out."""
+        if (state := self.checkpoint.read()) is not None:
+            for part in parts:
+                trials = [self.seeds.index(seed) for seed in part.seeds]
+                lanes = [self.lanes.index(lane) for lane in part.lanes] if state["emphasises"] else trials
+                part._write(part_of_state(state, lanes, trials))
+        self._remove()
 
     def _train(self, device: torch.device) -> None:
         prepared = [
@@ -158,7 +233,7 @@ class _Group:
             run = run.branch(self.lanes, emphasises=True)
         self._train_until(run, self.recipe.epochs)
         self._store(run, dict(zip(self.seeds, prepared, strict=True)))
-        self.checkpoint.remove()
+        self._remove()
 
     def _start(self, trials: Trials) -> SideBySide:
         """Begin, or go on where a run of the same lanes was stopped."""
@@ -177,12 +252,16 @@ class _Group:
         while run.epoch < epochs:
             run.train_epoch()
             if run.epoch < self.recipe.epochs and self.checkpoint.due():
-                self.checkpoint.write(run.state_dict() | {"emphasises": run.emphasises})
+                self._write(run.state_dict() | {"emphasises": run.emphasises})
             for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
                 method = lane.method.name if run.emphasises else None
                 self.listener.on_epoch(EpochDone(self.recipe.name, lane.seed, method, run.epoch, error))
 
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
+        if lost := run.memory.history.num_overwritten:
+            text = f"{self.recipe.name}: {lost} entries of histories found no room and are lost."
+            _log.warning(text)
+            self.listener.on_message(text)
         test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
         results = [
             trial_result(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from activebias import Method, PredictionHistory, emphasis
+from activebias import METHODS, Method, PredictionHistory, checks, emphasis
 from activebias._arrays import as_tensor, native
 from activebias.drawing import draw_directly
 from activebias.history import Visits, sort_visits
@@ -56,6 +56,7 @@ class StackedMemory:
         self._undo_order = self._which(lambda method: method.weights == "importance")
         self._weigh_equally = self._which(lambda method: method.weights == "equal")
         self._draw_uniformly = self._which(lambda method: method.order == "uniform")
+        self.has_own_statistic = any(map(_is_own, self.methods))
         self.rescore()
 
     def _which(self, condition: Callable[[Method], bool]) -> "_Which":
@@ -76,7 +77,7 @@ class StackedMemory:
             {
                 "values": self._by_model(state["values"])[positions].flatten(0, 1),
                 "count": self._by_model(state["count"])[positions].flatten(0, 1),
-                "num_overwritten": 0,
+                "num_overwritten": state["num_overwritten"],
             }
         )
         chosen.rescore()
@@ -129,7 +130,9 @@ class StackedMemory:
         else:
             # Sorting leaves every model's visits where they were: its rows are larger than those before.
             visits = sort_visits(native(rows), native(prob))
-        self.history.append(visits)
+        # The graphs that this is captured in are dropped when the storage moves: it may go on growing.
+        with self.history.own_capture():
+            self.history.append(visits)
         self._score(as_tensor(visits.index).view(self.num_models, -1), range(self.num_models))
 
     def rescore(self) -> None:
@@ -151,7 +154,7 @@ class StackedMemory:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
             if method.statistic is not None and first < last:
                 lines = slice(first - models.start, last - models.start)
-                scores = method.statistic(Estimate(*(each[lines] for each in estimated)))
+                scores = _scores_of(method, Estimate(*(each[lines] for each in estimated)))
                 self._scores[rows[lines]] = scores.float()
 
     def state_dict(self) -> dict[str, Any]:
@@ -162,6 +165,21 @@ class StackedMemory:
         """Take over what `state_dict` returned."""
         self.history.load_state_dict(state["history"])
         self.scores.copy_(state["scores"])
+
+
+def _is_own(method: Method) -> bool:
+    return method.statistic is not None and METHODS.get(method.name) is not method
+
+
+def _scores_of(method: Method, estimated: Estimate) -> Tensor:
+    """Return the scores of a method's models (K, …)."""
+    assert method.statistic is not None
+    if not _is_own(method):
+        scores: Tensor = method.statistic(estimated)
+        return scores
+    # A user's statistic sees one line of instances, and is held to what it must return, as alone.
+    line = Estimate(*(each.flatten() for each in estimated))
+    return checks.own_scores(method.name, method.statistic(line), line.count).view(estimated.count.shape)
 
 
 def _runs(methods: Sequence[Method]) -> Iterator[tuple[Method, slice]]:

@@ -1,6 +1,7 @@
 """How many models at once: as many as the memory holds, or as are of use."""
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -15,6 +16,7 @@ _SHARE = 0.6
 # Side by side saves the overhead of Python and of launches. Where a model's arithmetic takes much longer
 # than those, on a CPU, there is nothing to save (measured: benchmarks/trials.py).
 _LARGEST_ON_CPU, _MOST_ON_CPU = 8 << 20, 128 << 20
+_MEMINFO = Path("/proc/meminfo")
 
 
 def most_models(recipe: Recipe, data: Prepared, device: torch.device, *, draws: bool) -> int:
@@ -36,7 +38,12 @@ def free_bytes(device: torch.device) -> int:
     """Return how much memory is free on the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        # What the cache of files takes is free for whoever needs it.
+        fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+        return 1024 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):  # not Linux: half of what is built in
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _training_bytes(recipe: Recipe, dataset: Dataset, data: Prepared, device: torch.device) -> int:

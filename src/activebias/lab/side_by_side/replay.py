@@ -1,10 +1,11 @@
 """Calls that become one launch: a function of the device's state alone, recorded as a CUDA graph."""
 
-import gc
 from collections.abc import Callable
 from typing import Any, final
 
 import torch
+
+from activebias.graphs import no_garbage_collection
 
 # What a first call sets up (handles, compiled kernels, an optimiser's state) must be there before a capture.
 _CALLS_BEFORE_CAPTURE = 3
@@ -15,19 +16,19 @@ class Replayed:
     """Calls `function`, which reads and changes the device's state in place and returns nothing.
 
     On a GPU the first few calls run as they are; then the function is recorded once and replayed: an
-    iteration of hundreds of small kernels costs the host one launch.
+    iteration of hundreds of small kernels costs the host one launch. Without `records` it is always called.
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+    def __init__(self, function: Callable[[], None], device: torch.device, *, records: bool = True) -> None:
         """Begin without a graph."""
+        self._records = records and device.type == "cuda"
         self._function = function
-        self._device = device
         self._num_calls = 0
         self._graph: Any = None
 
     def __call__(self) -> None:
         """Call the function, or replay it."""
-        if self._device.type != "cuda":
+        if not self._records:
             self._function()
         elif self._graph is not None:
             self._graph.replay()
@@ -40,11 +41,6 @@ class Replayed:
 
     def _record(self) -> Any:
         graph = torch.cuda.CUDAGraph()
-        gc.collect()
-        gc.disable()  # freeing an older graph in the middle of a capture would break it
-        try:
-            with torch.cuda.graph(graph):
-                self._function()
-        finally:
-            gc.enable()
+        with no_garbage_collection(), torch.cuda.graph(graph):
+            self._function()
         return graph

@@ -1,6 +1,7 @@
 """Trials × methods trained side by side: K models, one loop, each exactly as it would be trained alone."""
 
 import time
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -89,11 +90,6 @@ class SideBySide:
             parent = torch.tensor([parents[lane.seed] for lane in lanes], device=self.device)
         return self._copy(lanes, parent, emphasises)
 
-    def part(self, positions: range) -> "SideBySide":
-        """Return a run of some of the lanes that goes on from here."""
-        parent = torch.tensor(list(positions), device=self.device)
-        return self._copy([self.lanes[position] for position in positions], parent, self.emphasises)
-
     def _copy(self, lanes: Sequence[Lane], parent: Tensor, emphasises: bool) -> "SideBySide":
         new = SideBySide(
             self.trials,
@@ -133,7 +129,11 @@ class SideBySide:
         for iteration in range(self.trials.num_iterations):
             width = None if widths is None else self._padded(widths[iteration])
             if width not in self._replayed:
-                self._replayed[width] = Replayed(partial(self._iterate, width), self.device)
+                # A weak reference: a run that is done must free its memory at once, for the next one.
+                iterate = partial(SideBySide._iterate, weakref.proxy(self), width)
+                # A statistic of the user's may do what no graph can hold.
+                records = not self.memory.has_own_statistic
+                self._replayed[width] = Replayed(iterate, self.device, records=records)
             self._replayed[width]()
 
     def _prepare_epoch(self) -> None:
@@ -237,3 +237,34 @@ class SideBySide:
         self.trials.load_state_dict(state["trials"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds = state["seconds"]
+
+
+def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[int]) -> dict[str, Any]:
+    """Return the state of some of a run's lanes, and of the trials that they belong to, by position."""
+    num_models, num_instances = state["memory"]["scores"].shape
+
+    def of_lanes(value: Tensor) -> Tensor:
+        # What all models share (Adam's count of steps) has no dimensions.
+        return value[list(lanes)] if value.dim() else value
+
+    def rows(value: Tensor) -> Tensor:
+        return of_lanes(value.view(num_models, num_instances, *value.shape[1:])).flatten(0, 1)
+
+    history = state["memory"]["history"]
+    return {
+        **state,
+        "stack": {
+            kind: {name: of_lanes(value) for name, value in values.items()}
+            for kind, values in state["stack"].items()
+        },
+        "optimiser": [
+            {name: of_lanes(value) for name, value in known.items()} for known in state["optimiser"]
+        ],
+        "memory": {
+            "history": {**history, "values": rows(history["values"]), "count": rows(history["count"])},
+            "scores": of_lanes(state["memory"]["scores"]),
+        },
+        "trials": [state["trials"][position] for position in trials],
+        "test_error": [of_lanes(errors) for errors in state["test_error"]],
+        "train_error": [of_lanes(errors) for errors in state["train_error"]],
+    }
