@@ -139,6 +139,7 @@ def test_long_names_neither_widen_the_page_nor_fill_it(page, tmp_path, width):
     page.until(lambda: page.find("#detail-body").is_displayed())
     assert page.js("return document.documentElement.scrollWidth") <= width
     assert page.js("return document.querySelector('#instances tbody tr').offsetHeight") < 90
+    assert "labelled “" + "n" * 59 + "…”" in page.find("#sentences").text
     assert page.errors() == []
 
 

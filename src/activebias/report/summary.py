@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 
 from activebias.report.folder import RunInfo
+from activebias.report.suspects import excerpt
 from activebias.report.view import SURE, RunView
 
 # From this validation error on, in per cent, the summary says that the model is a weak judge.
 WEAK = 15.0
 
+# Of a class in a sentence.
+LONGEST_NAME = 60
 # How to find an instance of the exported table in one's own data.
 WHERE = {
     "images": "`file` names the image",
@@ -113,7 +116,7 @@ def weak_judge(info: RunInfo) -> str:
 
 def frequent_confusions(view: RunView, most: int = 3) -> list[str]:
     """Return the commonest pairs of label and believed class among the suspects, in words."""
-    names = view.info.class_names
+    names = [excerpt(name, LONGEST_NAME) for name in view.info.class_names]
     codes = view.instances.label[view.suspected] * len(names) + view.instances.believed[view.suspected]
     pairs, numbers = np.unique(codes, return_counts=True)
     first = np.argsort(-numbers, kind="stable")[:most]
