@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from activebias.lab.data import Examples
+from activebias.lab.own import digest_of
 from activebias.lab.recipe import Recipe
 from activebias.lab.trainer import resolve_method
 from activebias.lab.trials import Place
@@ -47,7 +47,7 @@ def train_own(
         "burn_in": burn_in,
         "seed": seed,
         "model": str(learner.model),
-        "data": _digest(data),
+        "data": digest_of([data.train, data.validation]),
     }
     checkpoint = checkpoint_beside(out)
     train(learner, epochs, checkpoint, fingerprint=_hash(settings), on_epoch=on_epoch)
@@ -135,20 +135,6 @@ def _outcome(learner: Learner, epochs: int) -> dict[str, Any]:
         "curves": learner.curves,
         "warnings": tuple(warned),
     }
-
-
-def _digest(data: OwnData) -> str:
-    """Return what tells this data from other data."""
-    digest = hashlib.sha256()
-    for part in (data.train, data.validation):
-        for tensor in _tensors(part):
-            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _tensors(examples: Examples) -> tuple[torch.Tensor, ...]:
-    return (*examples.inputs, examples.targets)
 
 
 def _hash(settings: Mapping[str, Any]) -> str:
