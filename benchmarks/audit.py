@@ -163,19 +163,20 @@ def observe_all(recipe, data, seed, method="scan"):
 
 
 def kept_epochs(number):
-    """Return the epochs after which out-of-sample probabilities are kept: dense at first, then sparse.
+    """Return the epochs after which probabilities are kept: dense at first, then sparse, and half of them.
 
     >>> kept_epochs(30)
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30]
     """
     steps = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80]
-    return [epoch for epoch in steps if epoch < number] + [number]
+    return sorted({epoch for epoch in steps if epoch < number} | {max(number // 2, 1), number})
 
 
 def pack(seen):
     """Return what was observed in half the bytes; probabilities stay fine near 0 and near 1."""
     logarithms = np.log(np.maximum(seen["outside"], 1e-30)).astype(np.float16)
-    rows = np.isin(seen["kept"], [2, 5, 10, 15, 20, 25, 30, seen["kept"][-1]])
+    last = seen["kept"][-1]
+    rows = np.isin(seen["kept"], [2, 5, 10, 15, 20, 25, 30, max(last // 2, 1), last])
     small = {"history": encode(seen["history"], "float16"), "margins": seen["margins"].astype(np.float16)}
     kept = {key: seen[key][rows] for key in ("kept", "rivals", "fold_seconds")}
     return seen | small | kept | {"outside": logarithms[rows]}
@@ -312,7 +313,7 @@ def score(path):
             cost = {"seconds": float(seconds), "epochs": int(count)}
             by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost
     last = {name: by[f"{epochs} epochs"] for name, by in by_epochs.items()}
-    half = {"audit, half of the epochs": by_epochs["audit"][f"{epochs // 2} epochs"]}
+    half = {"audit, half of the epochs": by_epochs["audit"][f"{max(epochs // 2, 1)} epochs"]}
     best = {f"{name}, best number of epochs": best_of(by) for name, by in by_epochs.items()}
     return {
         "scores": last | half | best,

@@ -345,7 +345,7 @@ def test_zip(tmp_path):
         unpack(archive, tmp_path / "folder")
 
 
-@pytest.mark.parametrize("raw", [b"no archive", tar_of({"a": bytes(5000)})[:-30]])
+@pytest.mark.parametrize("raw", [b"no archive", tar_of({"a": bytes(5000)})[:-30]], ids=["none", "cut off"])
 def test_damaged_archive(tmp_path, raw):
     with pytest.raises(DataError, match="truncated or damaged"):
         unpack(write(tmp_path / "bad.tar.gz", raw), tmp_path / "folder")

@@ -1,5 +1,6 @@
 """Folders of images: what is read, what is skipped and listed, what is refused."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -98,13 +99,37 @@ def test_kinds_of_images(tmp_path):
     assert data.inputs.images[:, 32].max() > 100
 
 
+def test_names_that_are_no_utf8(photos):
+    """Such a name can stand in no file of text, and must not end a run after its training."""
+    good = next((photos / "digit 3").iterdir())
+    folder = os.fsencode(photos / "digit 3")
+    try:
+        Path(os.fsdecode(folder + b"/\xff.png")).write_bytes(good.read_bytes())
+    except OSError:
+        pytest.skip("This file system takes names in UTF-8 only.")
+    Path(os.fsdecode(folder + b"/\xfe.png")).write_text("no image")
+    data = read(photos)
+    names = [*data.inputs.names, *(each["what"] for each in data.skipped)]
+    assert sum("\ufffd" in name for name in names) == 2
+    "".join(names).encode()
+
+
+def test_mean_and_deviation_are_those_of_the_training_pixels(photos, monkeypatch):
+    monkeypatch.setattr("activebias.own.images._AT_ONCE", 7)
+    data = read(photos)
+    pixels = data.train.inputs[0].double()
+    arguments = data.model["arguments"]
+    assert arguments["mean"] == [pytest.approx(float(pixels.mean()), abs=1e-4)]
+    assert arguments["std"] == [pytest.approx(float(pixels.std(correction=0)), abs=1e-4)]
+
+
 def test_duplicates_stay_on_one_side(photos):
     for k in range(20):
         source = sorted((photos / "digit 1").iterdir())[0]
         target = photos / ("digit 1" if k else "digit 2") / f"copy {k}.png"
         target.write_bytes(source.read_bytes())
     data = read(photos, validation=0.5)
-    assert "Duplicate images: 20, 1 of them in another class." in data.notes[0]
+    assert "Duplicate images: 20, 1 of them labelled otherwise." in data.notes[0]
     shown = {image.tobytes() for image in data.inputs.images}
     validated = {image.numpy().tobytes() for image in data.validation.inputs[0][:, 0]}
     assert not shown & validated

@@ -124,11 +124,22 @@ def test_duplicates_are_named_and_stay_on_one_side(wine, tmp_path):
     copies = pd.concat([wine, wine[:60]], ignore_index=True)
     copies.loc[180, "target"] = "class_2"
     data = read(copies, tmp_path, validation=0.5)
-    assert any("Duplicate rows: 60, 1 of them with another label." in note for note in data.notes)
+    assert any("Duplicate rows: 60, 1 of them labelled otherwise." in note for note in data.notes)
     train, held_out = (
         {tuple(row) for row in part.inputs[0].tolist()} for part in (data.train, data.validation)
     )
     assert not train & held_out
+
+
+def test_duplicates_are_found_where_every_row_has_a_number(wine, tmp_path):
+    """A number of the row or an identifier must hide no copies; a row without a label leaves a gap in it."""
+    copies = pd.concat([wine, wine[:60]], ignore_index=True)
+    copies.insert(0, "number", range(len(copies)))
+    copies.insert(1, "key", [f"w{k}" for k in range(len(copies))])
+    copies.loc[7, "target"] = None
+    notes = " ".join(read(copies, tmp_path).notes)
+    assert "'number' only counts the rows" in notes
+    assert "Duplicate rows: 59." in notes
 
 
 def test_numbers_as_labels(wine, tmp_path):

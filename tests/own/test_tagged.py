@@ -46,6 +46,17 @@ def test_other_columns_blanks_and_document_marks(path, tmp_path):
     assert torch.equal(data.train.targets, expected.train.targets)
 
 
+def test_a_hash_with_a_tag_is_a_word(path, tmp_path):
+    for separator, comments in (("\t", "# id 3\n# new\n"), (" ", "# text = # 1\n")):
+        text = path.read_text().replace("saw\t", "#\t").replace("\t", separator)
+        (tmp_path / "hash.conll").write_text(comments + text)
+        data = read(tmp_path / "hash.conll", validation=path)
+        words = data.inputs.rows["word"].tolist()
+        assert words.count("#") == 60
+        assert len(words) == len(read(path, validation=path).inputs.rows)
+        assert not data.skipped
+
+
 def test_lines_without_a_tag_are_listed(path):
     path.write_text("".join(letter for letter in path.read_text() if not letter.isdigit()))
     data = read(path)

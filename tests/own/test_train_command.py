@@ -203,8 +203,26 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
     path = write_wine(tmp_path / "wine.csv")
     folder = train_own(read_table(path, target="target", validation=0.2, seed=0), tmp_path / "r", epochs=2)
     assert folder.info.burn_in == 2
-    assert "train for more than 2 epochs" in folder.info.warnings[0]
+    assert "The burn-in never ended" in folder.info.warnings[0]
+    assert "more than 2 epochs, or give `--burn-in`" in folder.info.warnings[0]
     assert (folder.instances().weight == 1).all()
+
+
+def test_a_burn_in_by_number_and_notes_in_quiet(tmp_path):
+    write_wine(tmp_path / "wine.csv", same=1)
+    result = run("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--burn-in", 1, "--quiet")
+    folder = read_run("runs/wine")
+    assert folder.info.burn_in == 1
+    assert folder.info.warnings == ()
+    assert (folder.instances().weight != 1).any()
+    assert result.stderr == "Column 'same' is the same everywhere: it is left out.\n"
+
+
+def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
+    write_wine(tmp_path / "wine.csv", **{"a\x1b[31m": 1})
+    result = run("--csv", "wine.csv", "--target", "target", "--epochs", 1)
+    assert "[31m" in result.stderr
+    assert "\x1b" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -215,6 +233,8 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
         (["--csv", "wine.csv"], 2, "`--csv FILE` and `--target COLUMN` belong together"),
         (["--images", "x", "--target", "a"], 2, "belong together"),
         (["--csv", "wine.csv", "--target", "target", "--noise", "0.1"], 2, "`--noise` is for recipes"),
+        (["--csv", "wine.csv", "--target", "target", "--burn-in", "-1"], 2, "auto or a number of epochs"),
+        (["digits", "--burn-in", "3"], 2, "`--burn-in` is for own data"),
         (["--csv", "wine.csv", "--target", "target", "--method", "wtx"], 2, "Did you mean 'wtc'"),
         (["--csv", "wine.csv", "--target", "target", "--validation", "1.5"], 2, "above 0 and below 1"),
         (["--conll", "t.conll", "--method", "spv"], 2, "use scan, wd, we, wpv or wtc, not spv"),

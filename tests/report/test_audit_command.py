@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
+import report_runs
 from activebias import audit
 from activebias.lab import get_recipe
 from activebias.lab.prepared import load_data, prepare
@@ -64,6 +65,25 @@ def test_screen_shows_the_top_and_no_control_characters(run):
     assert "[31md.png" in everything
     assert "\x1b" not in everything
     assert invoke("audit", run.path, "--top", 0).exit_code == 0
+
+
+def test_a_long_name_and_a_weak_judge_on_the_screen(tmp_path):
+    names = ["n" * 300, "m"]
+    inputs = Inputs(images=np.zeros((40, 8, 8), np.uint8))
+    weak, good = (
+        report_runs.make_run(
+            tmp_path / f"run{errors[0]}",
+            num=40,
+            class_names=names,
+            inputs=inputs,
+            curves={"validation_error": errors},
+        )
+        for errors in ([40.0] * 4, [4.0] * 4)
+    )
+    output = invoke("audit", weak.path).output
+    assert "The validation error is 40 % at best" in output
+    assert output.count("n") < 20 * 60
+    assert "weak judge" not in invoke("audit", good.path).output
 
 
 def test_json_is_one_object_without_nan(run, tmp_path):

@@ -131,7 +131,7 @@ def test_pointing_at_and_clicking_on_the_map(opened):
     assert page.find("#tip img").is_displayed()
     page.move_to(x, y).click().perform()
     page.until(lambda: page.find("#detail-body").is_displayed())
-    assert page.find("#detail-heading").text == f"Instance {view.instances.position[instance]}"
+    assert page.find("#detail-heading").text == f"Image {view.instances.position[instance]}"
     detail = page.find("#detail").text
     label, believed = view.instances.label[instance], view.instances.believed[instance]
     assert f"The label says {label}; the model believes {believed}" in detail
@@ -191,11 +191,11 @@ def test_by_keyboard_alone(page, digits):
         page.press(TAB)
     page.press(ENTER)
     page.until(lambda: page.find("#detail-body").is_displayed())
-    assert page.find("#detail-heading").text == f"Instance {expected[0]}"
+    assert page.find("#detail-heading").text == f"Image {expected[0]}"
     outline = page.js("return getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     page.press(TAB, ENTER)
-    assert page.find("#detail-heading").text == f"Instance {expected[1]}"
+    assert page.find("#detail-heading").text == f"Image {expected[1]}"
     assert page.find("#instances tr[aria-current=true]").get_attribute("data-instance") == str(expected[1])
 
 

@@ -128,6 +128,21 @@ def test_hostile_data_is_text_and_runs_nothing(page, hostile):
     assert page.errors() == []
 
 
+@pytest.mark.parametrize("width", [1400, 400])
+def test_long_names_neither_widen_the_page_nor_fill_it(page, tmp_path, width):
+    names = ["n" * 400, "m" * 400, " ".join("word" for _ in range(100))]
+    images = Inputs(images=np.zeros((60, 8, 8), np.uint8), names=["f" * 400 + f"{i}.png" for i in range(60)])
+    settings = {"title": names[0], "source": names[0], "notes": names, "warnings": names}
+    folder = runs.make_run(tmp_path / "long", num=60, class_names=names, inputs=images, **settings)
+    page.open(write_report([folder], tmp_path / "long.html"), width=width, height=800)
+    page.js("document.querySelector('#instances .open').click()")
+    page.until(lambda: page.find("#detail-body").is_displayed())
+    assert page.js("return document.documentElement.scrollWidth") <= width
+    assert page.js("return document.querySelector('#instances tbody tr').offsetHeight") < 90
+    assert "labelled “" + "n" * 59 + "…”" in page.find("#sentences").text
+    assert page.errors() == []
+
+
 def test_sixty_thousand_points(page, tmp_path):
     num = 60_000
     images = Inputs(images=np.random.default_rng(0).integers(0, 255, (num, 4, 4), dtype=np.uint8))

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from activebias.commands.shared import Debug, Json, print_json, reports_errors, show
+from activebias.commands.shared import Debug, Json, print_json, printable, reports_errors, show
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 app = typer.Typer()
+
+# A longer name of a class would fill the screen.
+NAME_LENGTH = 40
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
 
@@ -30,6 +33,7 @@ def audit(
 ) -> None:
     """Rank the training instances of a run by how likely their label is wrong."""
     from activebias.report.folder import read_run
+    from activebias.report.summary import weak_judge
     from activebias.report.suspects import audit_run, rows, write_csv
 
     folder = read_run(run)
@@ -55,30 +59,30 @@ def audit(
         f"For {number:,} of {len(found):,} instances the model believes in another class than the label. "
         "The worst come first; a person has to look at them."
     )
+    if doubt := weak_judge(folder.info):
+        show(doubt)
     show("Write all of them with --out FILE.csv." if out is None else f"All instances: {out}.")
 
 
 def _table(title: str, worst: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
-    table = Table(title=_printable(title), title_justify="left")
+    from activebias.report.suspects import excerpt
+
+    table = Table(title=printable(title), title_justify="left")
     for name in ("index", "label", "believed", "score", "confidence", "variability", "instance"):
         is_text = name in ("label", "believed", "instance")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for row in worst:
-        table.add_row(*(_cell(row[str(column.header)]) for column in table.columns))
+        names = {name: excerpt(row[name], NAME_LENGTH) for name in ("label", "believed")}
+        table.add_row(*(_cell((row | names)[str(column.header)]) for column in table.columns))
     return table
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.3f}" if isinstance(value, float) else _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """Return the text without control characters, which could make a terminal do things."""
-    return "".join(character if character.isprintable() else "�" for character in text)
+    return f"{value:.3f}" if isinstance(value, float) else printable(str(value))
 
 
 @app.command(epilog="Example: activebias export runs/pets --format cartography --out dynamics")

@@ -67,7 +67,16 @@ def reports_errors(command: _Command) -> _Command:
 
 def say(text: str) -> None:
     """Write to the error stream, which leaves standard output to results."""
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(printable(text))
+
+
+def printable(text: str) -> str:
+    """Return a line without control characters: names from the data could make a terminal do things.
+
+    >>> printable("a\x1b[31m b")
+    'a�[31m b'
+    """
+    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def show(text: Any) -> None:

@@ -20,6 +20,7 @@ from activebias.commands.shared import (
 
 if TYPE_CHECKING:
     from activebias.own.data import OwnData
+    from activebias.own.training import BurnIn
     from activebias.report.folder import RunFolder
 
 app = typer.Typer()
@@ -56,6 +57,9 @@ def train(
         int | None,
         typer.Option("--epochs", min=1, help=f"Epochs (default: {EPOCHS}; a recipe's own)."),
     ] = None,
+    burn_in: Annotated[
+        str, typer.Option("--burn-in", help="Of own data: epochs that emphasise nothing; auto finds them.")
+    ] = "auto",
     noise: NoiseText = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The run folder (default: under runs, by the data's name).")
@@ -73,16 +77,24 @@ def train(
         came = " and ".join(given) or "none"
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
     if recipe_name is not None:
+        if burn_in != "auto":
+            raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
         folder = _train_recipe(recipe_name, method, seed, epochs, noise, out, data, device, quiet or as_json)
     else:
         if noise is not None:
             raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
         if (csv is None) != (target is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+        epochs_or_auto = _epochs_or_auto(burn_in)
         path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
         _check_target(path)
         own = _read(images, csv, target, conll, _share_or_path(validation), seed, quiet or as_json)
-        folder = _train_own(own, path, method, seed, epochs or EPOCHS, device, quiet or as_json)
+        if not as_json:
+            for line in own.notes:
+                say(line)
+        folder = _train_own(
+            own, path, method, seed, epochs or EPOCHS, epochs_or_auto, device, quiet or as_json
+        )
     if as_json:
         print_json(_facts(folder))
     else:
@@ -143,7 +155,14 @@ def _read(
 
 
 def _train_own(
-    own: "OwnData", path: Path, method: str, seed: int, epochs: int, device: str, quiet: bool
+    own: "OwnData",
+    path: Path,
+    method: str,
+    seed: int,
+    epochs: int,
+    burn_in: "BurnIn",
+    device: str,
+    quiet: bool,
 ) -> "RunFolder":
     import torch
 
@@ -163,12 +182,16 @@ def _train_own(
             f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
         )
     place = lab.find_place(path.parent, None, device)
-    if not quiet:
-        for line in own.notes:
-            say(line)
     with show_training(Path(own.source).name, epochs, quiet=quiet) as on_epoch:
         return train_own(
-            own, path, method=chosen.name, epochs=epochs, seed=seed, device=place.device, on_epoch=on_epoch
+            own,
+            path,
+            method=chosen.name,
+            epochs=epochs,
+            burn_in=burn_in,
+            seed=seed,
+            device=place.device,
+            on_epoch=on_epoch,
         )
 
 
@@ -182,6 +205,14 @@ def _share_or_path(text: str) -> float | Path:
             f"`--validation` must be a share above 0 and below 1, or a file, but got {text}."
         )
     return share
+
+
+def _epochs_or_auto(text: str) -> "BurnIn":
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal():
+        raise typer.BadParameter(f"`--burn-in` must be auto or a number of epochs, but got {text!r}.")
+    return int(text)
 
 
 def _facts(folder: "RunFolder") -> dict[str, Any]:

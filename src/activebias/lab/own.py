@@ -74,7 +74,7 @@ def compare(
     recipe = Recipe(
         name=name,
         title=f"{name}: a model and data of one's own",
-        data=_digest(parts),
+        data=f"own data {digest_of(parts)[:16]}",
         architecture=_description(model),
         model=lambda _, generator: _seeded(model, int(torch.randint(2**62, (), generator=generator))),
         optimiser=optimiser or Optimiser("sgd", 0.1, momentum=0.9),
@@ -108,14 +108,14 @@ def _examples(name: str, pair: tuple[Any, Any]) -> Examples:
     return Examples((torch.as_tensor(inputs),), labels.long(), lengths)
 
 
-def _digest(parts: Sequence[Examples]) -> str:
+def digest_of(parts: Sequence[Examples]) -> str:
     """Return what tells these tensors from others, so that results of other data are not taken for theirs."""
     digest = hashlib.sha256()
     for part in parts:
         for tensor in (*part.inputs, part.targets):
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(_bytes(tensor))
-    return f"own data {digest.hexdigest()[:16]}"
+    return digest.hexdigest()
 
 
 def _bytes(tensor: Tensor) -> bytes:

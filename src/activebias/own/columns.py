@@ -17,6 +17,8 @@ Role = Literal["number", "category", "text", "nothing"]
 MOST_CATEGORIES = 50
 # From this share on, a column is one of numbers in which the rest are mistakes.
 MOSTLY = 0.9
+# From this share of steps of exactly one on, growing numbers count the rows.
+MOSTLY_ONES = 0.8
 NUM_HASHES = 2**14
 MOST_WORDS = 512
 
@@ -75,9 +77,22 @@ def _number(name: str, values: "Series", note: str) -> Column:
         return Column(name, "nothing", values, f"Column {name!r} has no values: it is left out.")
     if present.nunique() == 1 and len(present) == len(values):
         return Column(name, "nothing", values, f"Column {name!r} is the same everywhere: it is left out.")
-    if len(present) == len(values) > 2 and (np.diff(values.to_numpy()) == 1).all():
+    if len(present) == len(values) > 2 and _counts(values.to_numpy()):
         return Column(name, "nothing", values, f"Column {name!r} only counts the rows: it is left out.")
     return Column(name, "number", values, note)
+
+
+def _counts(values: NDArray[np.float64]) -> bool:
+    """Return whether numbers only count: one after the other, with gaps where rows were taken out.
+
+    >>> _counts(np.array([1.0, 2, 3, 4])), _counts(np.array([1.0, 2, 3, 5, 6, 7, 8, 9, 10, 11]))
+    (True, True)
+    >>> _counts(np.array([1.0, 2, 4, 8])), _counts(np.array([3.0, 1, 2]))
+    (False, False)
+    """
+    steps = np.diff(values)
+    # A count may miss a few; a year or a temperature that happens to be sorted has equal or uneven steps.
+    return bool((steps >= 1).all() and (steps == 1).mean() >= MOSTLY_ONES)
 
 
 def _words(name: str, series: "Series", share: float) -> Column:

@@ -130,6 +130,23 @@ def note_small_classes(class_names: Sequence[str], labels: NDArray[np.int64]) ->
     return [f"Classes with fewer than five examples: {listing(small)}."] if small else []
 
 
+def note_duplicates(what: str, groups: Sequence[Any] | NDArray[Any], labels: Sequence[Any]) -> list[str]:
+    """Say how many examples repeat an earlier one of their group, and how many of them with another label.
+
+    >>> note_duplicates("rows", ["a", "b", "a", "b", "b"], [0, 1, 0, 1, 0])
+    ['Duplicate rows: 3, 1 of them labelled otherwise. Duplicates are never divided between the parts.']
+    """
+    first: dict[Any, Any] = {}
+    conflicts = sum(
+        first.setdefault(group, label) != label for group, label in zip(groups, labels, strict=True)
+    )
+    number = len(labels) - len(first)
+    if not number:
+        return []
+    other = f", {conflicts} of them labelled otherwise" if conflicts else ""
+    return [f"Duplicate {what}: {number}{other}. Duplicates are never divided between the parts."]
+
+
 def listing(words: Sequence[str], most: int = 8) -> str:
     """Return words with commas, and how many more there are.
 

@@ -1,9 +1,11 @@
 """Images in folders, one folder a class, made into squares of one size."""
 
 import hashlib
+import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.own.data import Divided, OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.own.data import (
+    Divided,
+    OwnData,
+    divide,
+    encode_labels,
+    listing,
+    note_duplicates,
+    note_small_classes,
+)
 from activebias.report.folder import Inputs
 
 SIZES = (32, 64)
+_AT_ONCE = 1000
 _IGNORED = {"thumbs.db", "desktop.ini"}  # what file managers leave behind
 
 
@@ -41,7 +52,7 @@ def read_images(
     everything = files + files_to_validate
     read = _read_all([path for _, path in everything], lambda: on_image(len(everything)))
     skipped += [
-        {"what": str(path), "why": image}
+        {"what": _name(path), "why": image}
         for (_, path), image in zip(everything, read, strict=True)
         if isinstance(image, str)
     ]
@@ -63,22 +74,24 @@ def read_images(
         )
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
     pixels = _squares([image for _, _, image, _ in found], size)
+    digests = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in pixels])
     if isinstance(validation, Path):
         to_validate = np.array([flag for *_, flag in found])
         divided = Divided(class_names, labels, np.flatnonzero(~to_validate), np.flatnonzero(to_validate))
         divided.check(folder, validation)
     else:
-        digests = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in pixels])
         divided = Divided(class_names, labels, *divide(labels, digests, share=validation, seed=seed))
-    return _own_data(folder, divided, pixels, [str(path) for _, path, *_ in found], skipped)
+    data = _own_data(folder, divided, pixels, [_name(path) for _, path, *_ in found])
+    notes = (
+        *note_small_classes(class_names, labels),
+        *note_duplicates("images", digests.tolist(), labels.tolist()),
+    )
+    return replace(data, skipped=tuple(skipped), notes=notes)
 
 
-def _own_data(
-    folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: list[str], skipped: list[dict[str, str]]
-) -> OwnData:
+def _own_data(folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: list[str]) -> OwnData:
     channels = pixels[..., None] if pixels.ndim == 3 else pixels
-    flat = channels[divided.train].reshape(-1, channels.shape[-1])
-    mean, std = flat.mean(0, dtype=np.float64), flat.std(0, dtype=np.float64)
+    mean, std = _mean_and_std(channels, divided.train)
     train, validation = divided.examples(torch.from_numpy(channels).permute(0, 3, 1, 2).contiguous())
     return OwnData(
         kind="images",
@@ -94,29 +107,32 @@ def _own_data(
             "arguments": {
                 "num_channels": channels.shape[-1],
                 "num_classes": len(divided.class_names),
-                "mean": [round(float(value), 4) for value in mean],
-                "std": [round(max(float(value), 1.0), 4) for value in std],
+                "mean": [round(value, 4) for value in mean],
+                "std": [round(max(value, 1.0), 4) for value in std],
             },
         },
         learning_rate=1e-3,
-        skipped=tuple(skipped),
-        notes=(
-            *note_small_classes(divided.class_names, divided.labels),
-            *_note_duplicates(pixels, divided.labels),
-        ),
     )
 
 
-def _note_duplicates(pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> list[str]:
-    seen: dict[bytes, int] = {}
-    conflicts = 0
-    for image, label in zip(pixels, labels.tolist(), strict=True):
-        conflicts += seen.setdefault(image.tobytes(), label) != label
-    copies = len(pixels) - len(seen)
-    if not copies:
-        return []
-    other = f", {conflicts} of them in another class" if conflicts else ""
-    return [f"Duplicate images: {copies}{other}. Duplicates are never divided between the parts."]
+def _mean_and_std(channels: NDArray[np.uint8], members: NDArray[np.int64]) -> tuple[list[float], list[float]]:
+    """Return the mean and standard deviation of every channel over the member images.
+
+    From counts of the 256 values, some images at a time: NumPy's own would make 64-bit copies of all pixels.
+    """
+    counts = np.zeros((channels.shape[-1], 256), dtype=np.int64)
+    for part in np.array_split(members, range(_AT_ONCE, len(members), _AT_ONCE)):
+        for channel, count in enumerate(counts):
+            count += np.bincount(channels[part, ..., channel].ravel(), minlength=256)
+    share, values = counts / counts.sum(1, keepdims=True), np.arange(256.0)
+    mean = share @ values
+    variance = (share * (values - mean[:, None]) ** 2).sum(1)
+    return mean.tolist(), np.sqrt(variance).tolist()
+
+
+def _name(path: Path) -> str:
+    """Return a path as text; bytes that are no UTF-8 become �, since no file of text could hold them."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
@@ -132,7 +148,7 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             f"{folder} has no folders: put the images of every class into a folder named after the class."
         )
     skipped = [
-        {"what": str(entry), "why": "it lies beside the class folders, so it has no class"}
+        {"what": _name(entry), "why": "it lies beside the class folders, so it has no class"}
         for entry in entries
         if entry.is_file() and entry.name.lower() not in _IGNORED
     ]
@@ -142,9 +158,10 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             path for path in sorted(each.rglob("*")) if path.is_file() and not path.name.startswith(".")
         ]
         inside = [path for path in inside if path.name.lower() not in _IGNORED]
-        files += [(each.name, path) for path in inside]
+        label = _name(each.relative_to(folder))
+        files += [(label, path) for path in inside]
         if not inside:
-            skipped.append({"what": f"class {each.name}", "why": "its folder is empty"})
+            skipped.append({"what": f"class {label}", "why": "its folder is empty"})
     return files, skipped
 
 

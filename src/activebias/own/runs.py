@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from activebias.lab.data import Examples
+from activebias.lab.own import digest_of
 from activebias.lab.recipe import Recipe
 from activebias.lab.trainer import resolve_method
 from activebias.lab.trials import Place
 from activebias.own.data import OwnData
 from activebias.own.recipes import RecipeLearner, inputs_of, kind_of, prepare_recipe
 from activebias.own.training import (
+    BurnIn,
     Learner,
     OnEpoch,
     OwnLearner,
@@ -33,14 +34,21 @@ def train_own(
     *,
     method: str = "wtc",
     epochs: int = 30,
+    burn_in: BurnIn = "auto",
     seed: int = 0,
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
 ) -> RunFolder:
     """Train a small model on data of one's own, and write the run folder `out`."""
     check_target(out)
-    learner = OwnLearner(data, method=method, seed=seed, device=torch.device(device))
-    settings = {"method": method, "seed": seed, "model": str(learner.model), "data": _digest(data)}
+    learner = OwnLearner(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
+    settings = {
+        "method": method,
+        "burn_in": burn_in,
+        "seed": seed,
+        "model": str(learner.model),
+        "data": digest_of([data.train, data.validation]),
+    }
     checkpoint = checkpoint_beside(out)
     train(learner, epochs, checkpoint, fingerprint=_hash(settings), on_epoch=on_epoch)
     info = RunInfo(
@@ -116,8 +124,8 @@ def _outcome(learner: Learner, epochs: int) -> dict[str, Any]:
     end = learner.bias.burn_in_end
     if end is None:
         warned.append(
-            f"The validation error was still improving, so that the burn-in never ended and nothing was "
-            f"emphasised: train for more than {epochs} epochs."
+            f"The burn-in never ended, so that nothing was emphasised: the validation error had not yet "
+            f"gone three epochs without a new best. Train for more than {epochs} epochs, or give `--burn-in`."
         )
     return {
         "method": learner.bias.method.name,
@@ -127,20 +135,6 @@ def _outcome(learner: Learner, epochs: int) -> dict[str, Any]:
         "curves": learner.curves,
         "warnings": tuple(warned),
     }
-
-
-def _digest(data: OwnData) -> str:
-    """Return what tells this data from other data."""
-    digest = hashlib.sha256()
-    for part in (data.train, data.validation):
-        for tensor in _tensors(part):
-            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _tensors(examples: Examples) -> tuple[torch.Tensor, ...]:
-    return (*examples.inputs, examples.targets)
 
 
 def _hash(settings: Mapping[str, Any]) -> str:

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from activebias.own.columns import NUM_HASHES, Column, features, hashed_words, read_column
-from activebias.own.data import Divided, OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.own.data import (
+    Divided,
+    OwnData,
+    divide,
+    encode_labels,
+    listing,
+    note_duplicates,
+    note_small_classes,
+)
 from activebias.report.folder import Inputs, require_pandas
 
 if TYPE_CHECKING:
@@ -57,7 +65,9 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     if not used:
         reasons = " ".join(column.note for column in columns)
         raise ValueError(f"{path} has no column to learn {target!r} from. {reasons}".rstrip())
-    copies = pd.util.hash_pandas_object(frame.drop(columns=target).astype(str), index=False).to_numpy()
+    # Of the columns in use: a number or name of its own would make every row a different one.
+    inputs = frame[[column.name for column in used]].astype(str)
+    copies = pd.util.hash_pandas_object(inputs, index=False).to_numpy()
     if isinstance(validation, Path):
         parts = (np.flatnonzero(~in_validation), np.flatnonzero(in_validation))
         divided = Divided(class_names, labels, *parts)
@@ -65,7 +75,11 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     else:
         divided = Divided(class_names, labels, *divide(labels, copies, share=validation, seed=seed))
     notes = [column.note for column in columns if column.note]
-    notes += [*_note_missing(used), *_note_copies(copies, labels), *note_small_classes(class_names, labels)]
+    notes += [
+        *_note_missing(used),
+        *note_duplicates("rows", copies.tolist(), labels.tolist()),
+        *note_small_classes(class_names, labels),
+    ]
     data = _own_data(path, frame, used, divided, position)
     return replace(data, skipped=tuple(skipped), notes=tuple(notes))
 
@@ -175,13 +189,3 @@ def _note_missing(columns: list[Column]) -> list[str]:
         f"Missing values in {listing(missing)}: a number is replaced by the median and marked, a word is "
         "a category of its own."
     ]
-
-
-def _note_copies(copies: NDArray[Any], labels: NDArray[np.int64]) -> list[str]:
-    _, first, group = np.unique(copies, return_index=True, return_inverse=True)
-    number = len(copies) - len(first)
-    if not number:
-        return []
-    conflicts = int((labels != labels[first][group]).sum())
-    other = f", {conflicts} of them with another label" if conflicts else ""
-    return [f"Duplicate rows: {number}{other}. Duplicates are never divided between the parts."]

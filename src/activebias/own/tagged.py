@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from activebias.lab.data import IGNORE, SHAPE_NAMES, Examples, word_shape
 from activebias.lab.data.files import read_lines
-from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.own.data import OwnData, divide, encode_labels, listing, note_duplicates, note_small_classes
 from activebias.report.folder import Inputs, require_pandas
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]
@@ -63,7 +63,10 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         learning_rate=2e-3,
         window=5,  # the paper's for tagging
         skipped=tuple(skipped),
-        notes=(*_note_copies(sentences), *note_small_classes(class_names, labels)),
+        notes=(
+            *note_duplicates("sentences", *zip(*sentences, strict=True)),
+            *note_small_classes(class_names, labels),
+        ),
     )
 
 
@@ -75,15 +78,18 @@ def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
     skipped: list[dict[str, str]] = []
     words: list[str] = []
     tags: list[str] = []
-    for number, line in [*read_lines(path), (0, "")]:  # the blank line closes a file that ends without one
+    lines = [*read_lines(path), (0, "")]  # the blank line closes a file that ends without one
+    shapes = Counter(_shape(line) for _, line in lines if line.strip(" \t"))
+    usual = max(shapes, key=shapes.__getitem__, default=None)
+    for number, line in lines:
         if not line.strip(" \t"):
             if words:
                 sentences.append((tuple(words), tuple(tags)))
             words, tags = [], []
             continue
-        # Not str.split(): tweets hold unusual blanks that are no separators.
-        pieces = line.split("\t") if "\t" in line else [piece for piece in line.split(" ") if piece]
-        if pieces[0] == "-DOCSTART-" or line.startswith("# "):
+        pieces = _pieces(line)
+        # "# O" among lines of two columns is the word "#", not a comment.
+        if pieces[0] == "-DOCSTART-" or (line.startswith("# ") and _shape(line) != usual):
             continue
         if len(pieces) < 2 or not pieces[0].strip() or not pieces[-1].strip():
             skipped.append(
@@ -97,6 +103,16 @@ def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
             f"{path} holds no sentence: each line must be a word and its tag, with a tab or blank between."
         )
     return sentences, skipped
+
+
+def _pieces(line: str) -> list[str]:
+    """Return the columns of a line. Not str.split(): tweets hold unusual blanks that are no separators."""
+    return line.split("\t") if "\t" in line else [piece for piece in line.split(" ") if piece]
+
+
+def _shape(line: str) -> tuple[bool, int]:
+    """Return by what a line's columns are separated and how many there are: a comment's differ."""
+    return "\t" in line, len(_pieces(line))
 
 
 def _divide(
@@ -132,12 +148,3 @@ def _examples(sentences: list[Sentence], tags: list[NDArray[np.int64]], number: 
     tokens[inside] = torch.tensor(numbers)
     targets[inside] = torch.from_numpy(np.concatenate(tags))
     return Examples((tokens,), targets, lengths)
-
-
-def _note_copies(sentences: list[Sentence]) -> list[str]:
-    number = len(sentences) - len({words for words, _ in sentences})
-    if not number:
-        return []
-    conflicts = len(set(sentences)) - len({words for words, _ in sentences})
-    other = f", {conflicts} of them with other tags" if conflicts else ""
-    return [f"Duplicate sentences: {number}{other}. Duplicates are never divided between the parts."]

@@ -5,10 +5,10 @@ probabilities over the epochs is what it believed about each instance, before it
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from activebias.lab.randomness import derived_generator, derived_seed
 from activebias.own.data import OwnData
 from activebias.own.models import build_model
 from activebias.report.folder import Instances, Predictions
+
+BurnIn: TypeAlias = int | Literal["auto"]
 
 _EVALUATED_AT_ONCE = 500
 
@@ -82,27 +84,27 @@ class Beliefs:
         return (self.sum / max(self.num_epochs, 1)).cpu()
 
 
-def evaluate(model: nn.Module, part: Part) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Return (index, class probabilities, targets) of all examples, some at a time, in evaluation mode."""
+@torch.no_grad()
+def evaluate(model: nn.Module, part: Part) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield (index, class probabilities, targets) of all examples, some at a time, in evaluation mode."""
     order = torch.arange(len(part), device=part.targets.device)
     if part.lengths is not None:
         order = part.lengths.argsort()  # padding costs as much as words
     training = model.training
     model.eval()
-    found = []
-    with torch.no_grad():
-        for index in torch.split(order, _EVALUATED_AT_ONCE):
-            inputs, targets = part.batch(index)
-            found.append((index, model(*inputs).softmax(-1), targets))
+    for index in torch.split(order, _EVALUATED_AT_ONCE):
+        inputs, targets = part.batch(index)
+        yield index, model(*inputs).softmax(-1), targets
     model.train(training)
-    return found
 
 
 @final
 class OwnLearner:
-    """A small model in training on data of one's own, with Adam, and a burn-in that ends by itself."""
+    """A small model in training on data of one's own, with Adam; "auto" ends the burn-in by itself."""
 
-    def __init__(self, data: OwnData, *, method: str, seed: int, device: torch.device) -> None:
+    def __init__(
+        self, data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device: torch.device
+    ) -> None:
         """Build model, optimiser and bias from the seed."""
         self.data, self.seed, self.device = data, seed, device
         self.tokens: TokenIndex | None = data.tokens
@@ -114,7 +116,7 @@ class OwnLearner:
             method,
             num_instances=num_instances,
             num_classes=len(data.class_names),
-            burn_in="auto",
+            burn_in=burn_in,
             window=data.window,
             device=device,
             seed=derived_seed(seed, "order"),

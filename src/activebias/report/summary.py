@@ -5,11 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from activebias.report.folder import RunInfo
+from activebias.report.suspects import excerpt
 from activebias.report.view import SURE, RunView
 
 # From this validation error on, in per cent, the summary says that the model is a weak judge.
 WEAK = 15.0
 
+# Of a class in a sentence.
+LONGEST_NAME = 60
+# How to find an instance of the exported table in one's own data.
+WHERE = {
+    "images": "`file` names the image",
+    "table": "`position` is the row of your data, counted from 0",
+    "text": "`position` is the row of your data, counted from 0",
+    "tagging": "`position` is the sentence in your data, counted from 0",
+}
 KINDS = {"images": "images", "table": "rows", "text": "texts", "tagging": "words"}
 
 
@@ -85,20 +96,27 @@ def sentences(view: RunView) -> list[str]:
         found.append(
             f"The other {suspects - sure:,} are less certain: some labels are wrong, some instances hard."
         )
-    errors = view.info.curves.get("validation_error", ())
-    if len(errors) and min(errors) > WEAK:
-        found.append(
-            f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
-            "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
-        )
+    if doubt := weak_judge(view.info):
+        found.append(doubt)
     if pairs := frequent_confusions(view):
         found.append(f"Most often: {'; '.join(pairs)}.")
     return [*found, *view.info.notes]
 
 
+def weak_judge(info: RunInfo) -> str:
+    """Return a sentence on a model that errs often itself, or nothing."""
+    errors = info.curves.get("validation_error", ())
+    if not len(errors) or min(errors) <= WEAK:
+        return ""
+    return (
+        f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
+        "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
+    )
+
+
 def frequent_confusions(view: RunView, most: int = 3) -> list[str]:
     """Return the commonest pairs of label and believed class among the suspects, in words."""
-    names = view.info.class_names
+    names = [excerpt(name, LONGEST_NAME) for name in view.info.class_names]
     codes = view.instances.label[view.suspected] * len(names) + view.instances.believed[view.suspected]
     pairs, numbers = np.unique(codes, return_counts=True)
     first = np.argsort(-numbers, kind="stable")[:most]
@@ -123,9 +141,7 @@ def advice(view: RunView) -> list[str]:
     if suspects > sure:
         steps.append("Go on down the table until the labels are mostly right, and stop there.")
     if suspects:
-        steps.append(
-            "Export the table as CSV to work through it elsewhere; `position` is the row of your data."
-        )
+        steps.append(f"Export the table as CSV to work through it elsewhere; {WHERE[view.info.kind]}.")
         steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
     else:
         steps.append("Look at the right side of the map: the undecided instances are where more data helps.")

@@ -3,6 +3,7 @@
 Report.data = (() => {
   const { byId } = Report.dom;
   const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array };
+  const NAMES = { images: "Image", table: "Row", text: "Row", tagging: "Sentence" };
   const header = JSON.parse(byId("report-data").textContent);
 
   function fromBase64(text) {
@@ -86,6 +87,8 @@ Report.data = (() => {
       fields,
       picture,
       className: (code) => run.class_names[code] ?? `class ${code}`,
+      /** What to call an instance: by its place in the source, counted from 0. */
+      nameOf: (i) => `${NAMES[run.kind]} ${columns.position[i]}${columns.word ? `, word ${columns.word[i]}` : ""}`,
       /** A few words that tell the instance: its file, its text or word; of a row all its columns. */
       caption: (i) => {
         if (run.kind !== "table") return fields[0]?.at(i) ?? "";

@@ -7,7 +7,7 @@ Report.detail = (() => {
   function altText(run, i) {
     const caption = run.caption(i);
     const { label } = run.columns;
-    return `Instance ${run.columns.position[i]}${caption ? `, ${caption}` : ""}, labelled ${run.className(label[i])}`;
+    return `${run.nameOf(i)}${caption ? `, ${caption}` : ""}, labelled ${run.className(label[i])}`;
   }
 
   function picture(run, i, attributes) {
@@ -46,7 +46,7 @@ Report.detail = (() => {
       make("button", { type: "button", class: "quiet", disabled: place < 0 || Report.table.at(to) === undefined ? "" : null, onclick: () => Report.main.choose(Report.table.at(to)) }, text);
     fill(byId("detail-body"),
       make("div", { class: "detail-head" },
-        make("h2", { id: "detail-heading" }, `Instance ${columns.position[i]}`),
+        make("h2", { id: "detail-heading" }, run.nameOf(i)),
         make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(null) }, "Close")),
       picture(run, i, { class: "picture" }),
       verdict(run, i),

@@ -51,9 +51,11 @@ Report.plots = (() => {
       x: epochsOf(values), y: values, name: forPlotly(curveTitle(name)), mode: values.length < 2 ? "markers" : "lines",
       line: { color: colours[i % colours.length], width: 2.5, dash: DASHES[i % DASHES.length] }, hovertemplate: "%{y:.2f} %",
     }));
+    // Room above the highest point, for the words at the end of the burn-in.
+    const top = 1.12 * Math.max(...traces.flatMap((trace) => trace.y)) || 1;
     const shape = layout({
       hovermode: "x unified", ...burnInMark(run),
-      xaxis: axis("epoch"), yaxis: axis("error", { ticksuffix: " %", rangemode: "tozero" }),
+      xaxis: axis("epoch"), yaxis: axis("error", { ticksuffix: " %", range: [0, top] }),
     });
     fillCurvesTable(run);
     return Plotly.react(byId("curves-plot"), traces, shape, CONFIG);

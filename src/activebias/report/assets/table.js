@@ -87,15 +87,15 @@ Report.table = (() => {
   function drawRow(i, chosen) {
     const { columns } = run;
     const caption = run.caption(i);
-    const open = make("button", { type: "button", class: "open", "aria-label": `Show instance ${columns.position[i]}${caption ? `: ${caption.slice(0, 80)}` : ""}` },
+    const open = make("button", { type: "button", class: "open", "aria-label": `Show ${run.nameOf(i)}${caption ? `: ${caption.slice(0, 80)}` : ""}` },
       Report.detail.picture(run, i, { class: "thumb" }),
-      make("span", { class: "caption" }, caption || String(columns.position[i])));
+      make("span", { class: "clamped" }, caption || run.nameOf(i)));
     const differs = columns.label[i] !== columns.believed[i] ? " differs" : "";
     const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: "number" }, show(columns[key][i])));
     return make("tr", { "data-instance": i, "aria-current": i === chosen ? "true" : null, onclick: () => Report.main.choose(i) },
       make("th", { scope: "row", class: "what" }, open),
-      make("td", { class: "class-name" }, run.className(columns.label[i])),
-      make("td", { class: `class-name${differs}` }, run.className(columns.believed[i])),
+      make("td", { class: "class-name" }, make("span", { class: "clamped" }, run.className(columns.label[i]))),
+      make("td", { class: `class-name${differs}` }, make("span", { class: "clamped" }, run.className(columns.believed[i]))),
       ...numbers);
   }
 
