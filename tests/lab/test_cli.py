@@ -27,7 +27,8 @@ RUNS = COMMON | {"--data", "--device", "--epochs", "--quiet", "--seed"}
 FLAGS = {
     "demo": COMMON | {"--trials", "--seed", "--quiet"},
     "recipes": {"--json", "--debug", "--help"},
-    "train": RUNS | {"--method", "--noise", "--images", "--csv", "--target", "--conll", "--validation"},
+    "train": RUNS
+    | {"--method", "--burn-in", "--noise", "--images", "--csv", "--target", "--conll", "--validation"},
     "compare": RUNS | {"--methods", "--noise", "--trials", "--side-by-side"},
     "reproduce": RUNS | {"--methods", "--trials", "--side-by-side"},
     "figures": COMMON | {"--seed"},
