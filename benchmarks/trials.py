@@ -4,7 +4,8 @@
     python benchmarks/trials.py --device cuda
 
 Both sides train a few epochs of the recipe on part of its data (made-up pixels and words: values do not
-matter for time) and are measured in turn. A trial's seconds are those of an iteration and of an evaluated
+matter for time) and are measured in turn, in the middle of the training: with histories of half the
+recipe's epochs. A trial's seconds are those of an iteration and of an evaluated
 example, times as many as the recipe has; the burn-in is not shared here, as methods share it in earnest.
 The floor is what the arithmetic of forward and backward pass takes at the rate of a large matrix product,
 or its memory traffic at the rate of a large copy, whichever is longer.
@@ -91,9 +92,21 @@ class Side:
         return statistics.median(self.iterations) * iterations + statistics.median(self.examples) * evaluated
 
 
+def past(recipe, num_instances):
+    """Yield the probabilities of half of the recipe's epochs: histories as long as they are on average."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(recipe.epochs // 2):
+        yield torch.rand(num_instances, generator=generator)
+
+
 def one_by_one(recipe, dataset, device):
     data = prepare(recipe, dataset, seed=0, device=device)
     run = Run(recipe, data, [METHODS["wpv"]], seed=0)
+    bias = run.biases["wpv"]
+    for number, prob in enumerate(past(recipe, data.num_instances)):
+        bias.set_epoch(number)
+        bias.record(torch.arange(data.num_instances, device=device), prob.to(device))
+    run.test_error = [0.0] * (recipe.epochs // 2)
 
     def epoch():
         run._train_epoch()
@@ -114,6 +127,11 @@ def side_by_side(recipe, dataset, device, num_models):
     lanes = [Lane(seed, method) for method in methods for seed in seeds][:num_models]
     trials = Trials(recipe, prepared, seeds, device)
     run = SideBySide.begin(trials, lanes, emphasises=True)
+    every = torch.arange(trials.num_instances, device=device).expand(num_models, -1)
+    for prob in past(recipe, trials.num_instances):
+        run.memory.make_room(emphasises=True)
+        run.memory.record(every, prob.to(device).expand(num_models, -1), None)
+    run.test_error = [torch.zeros(num_models)] * (recipe.epochs // 2)
 
     def epoch():
         run._prepare_epoch()
@@ -179,10 +197,11 @@ def compare(name, device, num_rounds, num_models=None):
 
         data = prepare(recipe, dataset, seed=0, device=CPU)
         num_models = min(num_models, most_models(recipe, data, device, draws=False))
-    sides = {
-        "one by one": one_by_one(recipe, dataset, device),
-        "side by side": side_by_side(recipe, dataset, device, num_models),
-    }
+    sides = {"one by one": one_by_one(recipe, dataset, device)}
+    if num_models == 1 and device.type == "cpu":  # as the trials do it
+        sides["side by side"] = one_by_one(recipe, dataset, device)
+    else:
+        sides["side by side"] = side_by_side(recipe, dataset, device, num_models)
     for number in range(num_rounds + 2):
         for side in sides.values():
             side.measure()
