@@ -42,11 +42,6 @@ FLAGS = {
 SHORT = ["compare", "digits", "--epochs", "3", "--trials", "2", "--methods", "scan,wpv"]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def run(*arguments, code=0):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == code, result.output

@@ -18,15 +18,6 @@ from activebias.lab.models import (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    # Small tensors: several threads only wait for each other.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 

@@ -19,11 +19,6 @@ from processes import start
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Return the curves of the worker's trial when nothing happens to it, one by one and side by side."""

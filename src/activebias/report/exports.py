@@ -6,7 +6,7 @@ Only visits are exported: the entry 1/C that every history begins with is left o
 import json
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ from activebias.auditing import without_prior
 from activebias.report.files import replacing
 from activebias.report.folder import RunFolder
 
-Format = Literal["npz", "parquet", "cartography"]
-FORMATS: tuple[str, ...] = get_args(Format)
+FORMATS = ("npz", "parquet", "cartography")
 
 # Keeps logits finite. In float32, which cartography computes in, nothing nearer to 1 can be told from it.
 LEAST_PROBABILITY = 1e-7
@@ -51,7 +50,7 @@ def left_aligned(values: NDArray[np.float32], visited: NDArray[np.bool_]) -> Vis
     return Visits(np.where(visited, values, np.float32(0)), visited)
 
 
-def export_history(folder: RunFolder, path: str | os.PathLike[str], format: Format) -> int:
+def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str) -> int:
     """Write the history of a run to `path`, whole or not at all; return how many instances are in it.
 
     `npz`: arrays `prob` and `visited` (N, T), `label`, `believed`, `position`, `class_names`.

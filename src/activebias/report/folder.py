@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -109,7 +109,7 @@ class Instances:
         """Return the number of instances."""
         return len(self.label)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Any]:
         """Return the arrays that are there, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: np.asarray(value) for name, value in values.items() if value is not None}
@@ -135,7 +135,8 @@ class Inputs:
 
     def __len__(self) -> int:
         """Return the number of instances."""
-        return len(self.rows if self.images is None else self.images)  # type: ignore[arg-type]
+        shown: Sized | None = self.rows if self.images is None else self.images
+        return 0 if shown is None else len(shown)
 
 
 @final
@@ -291,7 +292,7 @@ def write_run(
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
         torch.save(state, temporary / "bias.pt")
         torch.save(dict(model), temporary / "model.pt")
-        np.savez_compressed(temporary / "instances.npz", **instances.arrays())  # type: ignore[arg-type]
+        np.savez_compressed(temporary / "instances.npz", **instances.arrays())
         _write_inputs(temporary, inputs)
         _write_validation(temporary / "validation.csv", validation, info.class_names)
         text = json.dumps({"format": FORMAT, **asdict(info)}, indent=2, ensure_ascii=False)
