@@ -8,6 +8,7 @@ import torch
 from scipy.stats import spearmanr
 
 import activebias as ab
+from activebias._arrays import middle_two, select_middle_two
 from activebias.history import decode, encode
 from training import digits, make_model, step
 
@@ -150,3 +151,13 @@ def test_scores_that_all_return_to_zero_give_weights_of_one(method):
             bias.record(index, torch.ones(len(index)))
     assert bias.scores.abs().max() == 0
     assert torch.equal(bias.weights(), torch.ones(2000))
+
+
+def test_selecting_the_median_is_sorting_for_it():
+    generator = torch.Generator().manual_seed(0)
+    for width in (1, 2, 5, 300):
+        count = torch.randint(1, width + 1, (200,), generator=generator)
+        values = torch.rand(200, width, generator=generator).round(decimals=1)  # with many equal ones
+        values = torch.where(torch.arange(width) < count[:, None], values, float("inf"))
+        for ours, theirs in zip(select_middle_two(values), middle_two(values, count), strict=True):
+            assert torch.equal(ours, theirs)

@@ -11,6 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+# Rows beyond this many entries are not sorted on a GPU for their median: selecting it reads them a few times.
+WIDE = 256
+
 # A torch.Tensor or a numpy.ndarray. Functions return the kind they were given.
 Array: TypeAlias = Any
 
@@ -52,11 +55,38 @@ def sort_last(array: Array) -> Array:
     return array.sort(-1).values if isinstance(array, torch.Tensor) else np.sort(array, axis=-1)
 
 
-def take_last(array: Array, *positions: Array) -> tuple[Array, ...]:
-    """Return `array[..., position[...]]`, one entry of every row along the last dimension, per position."""
+def middle_two(array: Array, count: Array) -> tuple[Array, Array]:
+    """Return the two middle ones of the `count` finite values of every row; the others must be inf.
+
+    They are the same where the number is odd.
+    """
+    if isinstance(array, torch.Tensor) and array.is_cuda and array.shape[-1] > WIDE and may_select():
+        return select_middle_two(array)
+    return take_last(sort_last(array), at_least(count - 1, 0) // 2, count // 2)
+
+
+def may_select() -> bool:
+    """Return whether torch may select on a GPU: it counts that among the operations that vary between runs.
+
+    What varies is the position among equal values, which nobody asks for here; but it would raise.
+    """
+    return not torch.are_deterministic_algorithms_enabled()
+
+
+def select_middle_two(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `middle_two` does without sorting: torch's median is the lower of the two."""
+    values = torch.where(array.isinf(), float("nan"), array)
+    return values.nanmedian(-1).values, -((-values).nanmedian(-1).values)
+
+
+def take_last(array: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """Return `array[..., position[...]]`, one entry of every row, for both positions."""
     flat, width = array.reshape(-1), array.shape[-1]
-    first = arange_like(array, flat.shape[0] // width) * width
-    return tuple(flat[first + position.reshape(-1)].reshape(position.shape) for position in positions)
+    start = arange_like(array, flat.shape[0] // width) * width
+    return (
+        flat[start + first.reshape(-1)].reshape(first.shape),
+        flat[start + second.reshape(-1)].reshape(second.shape),
+    )
 
 
 def cast_like(array: Array, other: Array) -> Array:

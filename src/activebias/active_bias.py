@@ -12,7 +12,7 @@ from activebias._compile import eager
 from activebias.checkpoint import FORMAT, read_checkpoint, refuse_differences, write_checkpoint
 from activebias.distributed import ranks
 from activebias.history import PredictionHistory
-from activebias.losses import cross_entropy
+from activebias.losses import IGNORED, cross_entropy, is_plain, surprisal
 from activebias.memory import InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import metrics
@@ -188,7 +188,7 @@ class ActiveBias:
         targets: torch.Tensor,
         index: Any,
         *,
-        ignore_index: int = -100,
+        ignore_index: int = IGNORED,
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> torch.Tensor:
@@ -197,6 +197,14 @@ class ActiveBias:
         Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
         with targets 0 and 1. Tokens whose target is `ignore_index` do not count.
         """
+        usual = (ignore_index, label_smoothing, reduction) == (IGNORED, 0.0, "mean")
+        plain = usual and is_plain(logits, targets, index, self.num_classes, self.device)
+        if plain and self._step.is_plain(index.shape):
+            self._require_epoch()
+            loss = self._memory.weighted_mean(index, surprisal(logits, targets), targets)
+            self._order.recorded = True
+            self._step.advance(len(index))
+            return loss
         per_instance = cross_entropy(
             logits,
             targets,

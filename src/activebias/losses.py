@@ -5,6 +5,9 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
+# The target that does not count unless told otherwise, as in torch's cross-entropy.
+IGNORED = -100
+
 
 class PerInstance(NamedTuple):
     """Loss and p(y|x) of every instance, in the shape of the targets, and which ones count (None: all)."""
@@ -24,7 +27,7 @@ def cross_entropy(
     targets: torch.Tensor,
     *,
     num_classes: int,
-    ignore_index: int = -100,
+    ignore_index: int = IGNORED,
     label_smoothing: float = 0.0,
 ) -> PerInstance:
     """Return the cross-entropy of class logits (…, C) to int targets (…), or of binary logits in their shape.
@@ -68,6 +71,27 @@ def cross_entropy(
             )
         prob = torch.exp(-plain)
     return PerInstance(losses.view(targets.shape), prob.view(targets.shape), mask)
+
+
+def is_plain(
+    logits: torch.Tensor, targets: torch.Tensor, index: object, num_classes: int, device: torch.device
+) -> bool:
+    """Tell whether these are class logits (B, C), labels and indices on the given GPU, nothing to convert."""
+    return (
+        device.type == "cuda"
+        and all(isinstance(each, torch.Tensor) and each.device == device for each in (logits, targets, index))
+        and isinstance(index, torch.Tensor)  # for mypy
+        and targets.dim() == 1
+        and targets.dtype == index.dtype == torch.int64
+        and targets.shape == index.shape
+        and logits.shape == (*targets.shape, num_classes)
+        and logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    )
+
+
+def surprisal(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return -log p(y|x) of plain logits, (B,); 0 where the target is ignored."""
+    return functional.cross_entropy(_at_least_float32(logits), targets, reduction="none")
 
 
 def _binary(

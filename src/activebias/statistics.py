@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from activebias._arrays import Array, arange_like, at_least, cast_like, namespace, sort_last, take_last
+from activebias._arrays import Array, arange_like, at_least, cast_like, middle_two, namespace, sort_last
 
 # Makes exact ties deterministic: rounding must not decide whether an entry counts as an outlier.
 TIE_TOLERANCE = 1e-6
@@ -45,7 +45,7 @@ def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Es
     if remove_outliers:
         distance = xp.where(counts, abs(values - mean[..., None]), float("inf"))
         # The median is the mean of the two middle values, which are one where the number is odd.
-        lower, upper = take_last(sort_last(distance), at_least(count - 1, 0) // 2, count // 2)
+        lower, upper = middle_two(distance, count)
         counts = distance <= (lower + upper + TIE_TOLERANCE)[..., None]
         number = cast_like(counts.sum(-1), values)
         mean = xp.where(counts, values, 0).sum(-1) / at_least(number, 1)

@@ -108,6 +108,11 @@ class Step:
         """Return whether a batch of that shape is a whole step, with nothing before it and no other rank."""
         return not self._visits and self.num_ranks == 1 and shape[0] >= self._share(shape[0])
 
+    def is_plain(self, shape: torch.Size) -> bool:
+        """Return whether a batch (B,) of that shape is a whole step of instances, without filling."""
+        counts_instances = self.sampler is None or self.sampler.num_items == self._num_instances
+        return counts_instances and self._parts()[1] == 1 and self.is_whole(shape)
+
     def advance(self, num_items: int) -> None:
         """Count a whole step as trained on."""
         if self.sampler is not None:

@@ -197,6 +197,73 @@ def test_graphs_follow_a_history_that_grows_and_gradients_keep_their_weights():
     assert made[1].history.values()[1].sum(1).tolist() == [31] * 128
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("graphs", [False, True])
+def test_the_plain_loss_is_the_cpus_and_leaves_ignored_targets_out(method, graphs):
+    settings = {"num_instances": 500, "num_classes": 10}
+    made = [ab.ActiveBias(method, **settings, device=device) for device in ("cpu", "cuda")]
+    generator = torch.Generator().manual_seed(0)
+    for bias in made:
+        bias.history.make_room(64)
+        if graphs:
+            bias.sampler(batch_size=64)
+        bias.set_epoch(0)
+    for index, _ in batches(7):
+        values = torch.randn(64, 10, generator=generator)
+        targets = torch.randint(10, (64,), generator=generator)
+        targets[::5] = -100
+        losses, gradients = [], []
+        for bias in made:
+            logits = values.clone().to(bias.device).requires_grad_()
+            losses.append(bias.loss(logits, targets.to(bias.device), index.to(bias.device)))
+            losses[-1].backward()
+            gradients.append(logits.grad.cpu())
+        torch.testing.assert_close(losses[1].cpu(), losses[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
+    for on_gpu, on_cpu in zip(made[1].history.values(), made[0].history.values(), strict=True):
+        torch.testing.assert_close(on_gpu.cpu(), on_cpu)
+    assert made[1].num_skipped == made[0].num_skipped == 0
+
+
+def test_the_history_may_stay_on_the_cpu_while_the_model_is_on_the_gpu():
+    bias = ab.ActiveBias("wpv", num_instances=64, num_classes=10)
+    bias.set_epoch(0)
+    logits = torch.randn(64, 10, device="cuda", requires_grad=True)
+    targets, index = torch.randint(10, (64,), device="cuda"), torch.arange(64, device="cuda")
+    loss = bias.loss(logits, targets, index)
+    loss.backward()
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(logits, targets))
+    assert bias.history.values()[1].sum(1).tolist() == [2] * 64
+
+
+def test_shapes_that_do_not_match_are_refused_before_anything_changes():
+    bias = ab.ActiveBias("wpv", num_instances=64, num_classes=10, device="cuda")
+    bias.set_epoch(0)
+    logits, targets = torch.randn(8, 10, device="cuda"), torch.zeros(8, dtype=torch.int64, device="cuda")
+    with pytest.raises(ValueError, match="index"):
+        bias.loss(logits, targets, torch.arange(7, device="cuda"))
+    assert bias.history.values()[1].sum(1).tolist() == [1] * 64
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_wide_history_has_the_cpus_scores(deterministic):
+    made = [ab.ActiveBias("spv", num_instances=20, num_classes=10, device=d) for d in ("cpu", "cuda")]
+    for bias in made:
+        bias.history.make_room(400)
+        bias.set_epoch(0)
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        for index, prob in batches(100, num_instances=20):
+            for bias in made:
+                bias.record(index.to(bias.device), prob.round(decimals=2).to(bias.device))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert made[1].history.values()[1].sum(1).max() > 256
+    assert made[1].history.num_overwritten == 0
+    torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
+
+
 def test_an_overflowing_history_keeps_the_latest_and_says_so():
     bias = ab.ActiveBias("sd", num_instances=100, num_classes=10, device="cuda")
     bias.set_epoch(0)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import activebias as ab
-from activebias.lab import Place, get_recipe, run_trials
+from activebias.lab import Optimiser, Place, get_recipe, run_trials
 from activebias.lab.prepared import prepare
 from activebias.lab.side_by_side import Lane, SideBySide, Trials
 from side_by_side_cases import RECIPES, made_up, small
@@ -121,7 +121,8 @@ def test_a_gpu_trains_what_a_cpu_trains(name, scans):
     ours, theirs = (train(recipe, dataset, teacher, methods, device) for device in ("cuda", "cpu"))
     assert any(replayed._graph is not None for replayed in ours._replayed.values())
     # Where methods draw, one rounding error may choose another instance: a few entries may differ by that.
-    allowed = 0.0 if scans else 0.02
+    # Otherwise one may decide whether a visit counts as an outlier, and move that instance's score.
+    allowed = 0.001 if scans else 0.02
     histories = (run.memory.history.values() for run in (ours, theirs))
     pairs = list(zip(*histories, strict=True))
     pairs += [(ours.memory.scores, theirs.memory.scores)]
@@ -153,7 +154,8 @@ def test_histories_grow_on_after_a_graph_was_captured(method):
 def test_half_precision_learns(name):
     recipe, _, _ = small(name)
     dataset = made_up("digits" if name == "mnist-cnn" else "images", count=200)
-    run = train(replace(recipe, batch_size=20), dataset, None, [ab.METHODS["wpv"]], "cuda", epochs=8)
+    recipe = replace(recipe, batch_size=20, optimiser=Optimiser("sgd", 0.02, momentum=0.9))
+    run = train(recipe, dataset, None, [ab.METHODS["wpv"]], "cuda", epochs=12)
     assert run.half_precision
     assert all(value.dtype == torch.float32 for value in run.stack.parameters.values())
     first, last = run.train_error[0].mean(), run.train_error[-1].mean()
