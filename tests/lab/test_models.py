@@ -132,6 +132,8 @@ def test_truncated_normal_weights(row):
 
 def test_other_initial_weights():
     check_spread(MODELS["cifar10-lr"](generator()).weight, 1e-4)
+    wide = SoftmaxRegression(MEAN, generator=generator(), spread=1e-3)
+    check_spread(wide.weight, 1e-3)
     net = ResidualNet(2, generator=generator())
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

@@ -20,6 +20,7 @@ TABLE = {
     "noisy-mnist-cnn": ("mnist", ALL, 20, 80, 2, 64, None, "sgd", 0.01, 0.01 * 0.95**10, 0.01 * 0.95**100),
     "cifar10-lr": ("cifar10", ALL, 30, 30, 10, 100, None, "sgd", 3e-5, 3e-5 / 4, 3e-5 / 2**20),
     "cifar10-lr-as-printed": ("cifar10", ALL, 30, 30, 10, 100, None, "sgd", 1e-6, 1e-6 / 4, 1e-6 / 2**20),
+    "cifar10-lr-wide-start": ("cifar10", ALL, 30, 30, 10, 100, None, "sgd", 1e-6, 1e-6 / 4, 1e-6 / 2**20),
     "cifar100-rn27": ("cifar100", 5, 20, 150, 90, 128, None, "sgd", 0.1, 0.1, 0.001),
     "cifar100-rn63": ("cifar100", 5, 20, 150, 50, 128, None, "sgd", 0.1, 0.1, 0.001),
     "qt-cnn": ("trec", ALL, 100, 250, 50, 64, None, "adam", 1e-3, 1e-3, 1e-3),

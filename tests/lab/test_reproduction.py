@@ -45,10 +45,22 @@ def test_what_holds_is_counted(tmp_path):
     page = module.page(
         stored(tmp_path, {"wd": -1.0, "we": -1.0, "wpv": -1.0, "wtc": 1.0}), tmp_path, "figures"
     )
-    assert "**2 of 4 comparisons hold** in 1 rows, 2 have the paper's sign" in page
+    assert (
+        "**2 of 4 comparisons hold** in 1 rows; of the others 0 are a difference here alone, 0 in the paper "
+        "alone, 2 say the opposite. 2 have the paper's sign"
+    ) in page
     assert "| [mnist-fc](#mnist-fc) | 3 | 10 | 2 of 4 | CPU | 2 |" in page
     assert "| mnist-cnn | 0 | 20 | open: not run yet, nothing is claimed" in page
     assert "OntoNotes 5.0 is licensed" in page
+
+
+def test_a_difference_that_only_one_side_sees_is_counted_apart(tmp_path):
+    # The paper: no difference between WD and Scan on TREC, WPV better.
+    page = module.page(stored(tmp_path, {"wd": -1.0, "wpv": 0.0}, row="qt-cnn"), tmp_path, "figures")
+    assert (
+        "- Best test error %: **0 of 2 comparisons hold** in 1 rows; of the others 1 are a difference here "
+        "alone, 1 in the paper alone, 0 say the opposite."
+    ) in page
 
 
 def test_a_variant_of_a_row_is_shown_but_not_counted_again(tmp_path):

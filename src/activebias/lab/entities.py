@@ -2,8 +2,8 @@
 
 An entity is a run of tokens of one type. Invalid sequences are read leniently: an I without a B begins an
 entity, a change of type begins another. BILOU is read as BIOES (L as E, U as S). Whether an entity begins at
-a token depends on two neighbouring tags only, so it is a table over pairs of tags, and a whole data set is
-one look-up.
+a token depends on two neighbouring tags only, so it is a table over pairs of tags, and a whole data set, of
+many models too, is one look-up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 _LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 
@@ -71,12 +74,12 @@ class EntityScorer:
         self._outside = len(tags)
         letters, types = (*letters, "O"), (*types, "")
         self._type_names = sorted(set(types))
-        self._type_of = np.array([self._type_names.index(name) for name in types])
+        self._type_of = torch.tensor([self._type_names.index(name) for name in types])
         pairs = range(len(letters))
-        self._begins = np.array(
+        self._begins = torch.tensor(
             [[_begins(letters[i], letters[j], types[i] == types[j]) for j in pairs] for i in pairs]
         )
-        self._is_inside = np.array([letter != "O" for letter in letters])
+        self._is_inside = torch.tensor([letter != "O" for letter in letters])
 
     def score(self, true: ArrayLike, predicted: ArrayLike, *, ignore_index: int = -100) -> EntityScore:
         """Count over integer arrays (L,) or (sentences, L).
@@ -90,17 +93,29 @@ class EntityScorer:
                 f"but got {wanted.shape} and {given.shape}."
             )
         counted = wanted != ignore_index
-        true_starts, true_ends, true_types = self._spans(self._line("true", wanted, counted))
-        starts, ends, types = self._spans(self._line("predicted", given, counted))
-        # No two entities of a sequence start at one token, so looking for the start is enough.
-        place = np.searchsorted(true_starts, starts)
-        found = place < len(true_starts)
-        place[~found] = 0
-        if len(true_starts):
-            found &= true_starts[place] == starts
-            found &= true_ends[place] == ends
-            found &= true_types[place] == types
-        return EntityScore(len(true_starts), len(starts), int(found.sum()))
+        self._check("true", wanted[counted])
+        self._check("predicted", given[counted])
+        return self.score_many(wanted, torch.from_numpy(given)[None], ignore_index=ignore_index)[0]
+
+    def score_many(
+        self, true: ArrayLike | Tensor, predicted: Tensor, *, ignore_index: int = -100
+    ) -> list[EntityScore]:
+        """Count for K models at once, on the device of `predicted` (K, …); `true` is (…) or (K, …).
+
+        What does not count must be the same tokens in all K. Tag numbers are not checked here.
+
+        >>> scorer = EntityScorer(["O", "U-A"])
+        >>> [score.f1 for score in scorer.score_many([0, 1], torch.tensor([[0, 1], [1, 1]]))]
+        [1.0, 0.6666666666666666]
+        """
+        wanted = torch.as_tensor(true).to(predicted.device).expand(predicted.shape)
+        place = _places(wanted[0] != ignore_index)
+        true_ends, true_starts, true_types = self._ends(self._lines(wanted, place))
+        ends, starts, types = self._ends(self._lines(predicted, place))
+        # No two entities of a sequence end at one token.
+        correct = true_ends & ends & (true_starts == starts) & (true_types == types)
+        counts = torch.stack([each.sum(-1) for each in (true_ends, ends, correct)], dim=-1)
+        return [EntityScore(*numbers) for numbers in counts.tolist()]
 
     def entities(self, sequence: ArrayLike) -> list[Entity]:
         """Return the entities of one sequence of tag numbers, in order.
@@ -111,36 +126,53 @@ class EntityScorer:
         row = _integers("sequence", sequence)
         if row.ndim != 1:
             raise ValueError(f"Expected argument `sequence` of shape (L,), but got {row.shape}.")
-        starts, ends, types = self._spans(self._line("sequence", row, np.ones(row.shape, bool)))
+        self._check("sequence", row)
+        line = self._lines(torch.from_numpy(row)[None], _places(torch.ones(row.shape, dtype=torch.bool)))
+        ends, starts, types = (each[0] for each in self._ends(line))
         return [
-            Entity(self._type_names[kind], int(start), int(end))
-            for kind, start, end in zip(types, starts, ends, strict=True)
+            Entity(self._type_names[kind], start, end)
+            for end, start, kind in zip(
+                ends.nonzero().flatten().tolist(), starts[ends].tolist(), types[ends].tolist(), strict=True
+            )
         ]
 
-    def _line(self, name: str, rows: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Lay all sentences in one line, with an outside tag before each and after the last."""
-        checked = rows[counted]
-        if checked.size and (checked.min() < 0 or checked.max() >= len(self.tags)):
-            worst = checked.min() if checked.min() < 0 else checked.max()
+    def _check(self, name: str, tags: NDArray[np.int64]) -> None:
+        if tags.size and (tags.min() < 0 or tags.max() >= len(self.tags)):
+            worst = tags.min() if tags.min() < 0 else tags.max()
             raise ValueError(
                 f"Expected argument `{name}` to hold tag numbers from 0 to {len(self.tags) - 1}, "
                 f"but got {worst}."
             )
-        line = np.pad(np.atleast_2d(rows), ((0, 0), (1, 0)), constant_values=self._outside)
-        kept = np.pad(np.atleast_2d(counted), ((0, 0), (1, 0)), constant_values=True)
-        return np.append(line[kept], self._outside)
 
-    def _spans(
-        self, line: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return first tokens, last tokens and types; positions count from the line's second place."""
-        before, tag = line[:-1], line[1:]
-        begins = self._begins[before, tag]
+    def _lines(self, tags: Tensor, place: Tensor) -> Tensor:
+        """Return the tags (K, …) at the given places, (K, T); the place after the last one is outside."""
+        return F.pad(tags.reshape(len(tags), -1), (0, 1), value=self._outside)[:, place].long()
+
+    def _ends(self, line: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return where entities end, where those start, and their types, (K, T - 2) each.
+
+        Positions count from the line's second place; starts and types mean something only at an end.
+        """
+        begins_at, is_inside, type_of = (
+            table.to(line.device) for table in (self._begins, self._is_inside, self._type_of)
+        )
+        begins = begins_at[line[:, :-1], line[:, 1:]]
+        inside = is_inside[line[:, 1:]]
+        position = torch.arange(begins.shape[1], dtype=torch.int32, device=line.device)
+        starts = torch.where(begins, position, -1).cummax(-1).values
         # Every token that is not outside belongs to one entity, so an entity ends where the next token is
-        # outside or begins another: starts and ends pair up in order.
-        ends = self._is_inside[before] & (begins | ~self._is_inside[tag])
-        starts = np.flatnonzero(begins)
-        return starts, np.flatnonzero(ends) - 1, self._type_of[tag[starts]]
+        # outside or begins another.
+        ends = inside[:, :-1] & (begins[:, 1:] | ~inside[:, 1:])
+        return ends, starts[:, :-1], type_of[line[:, 1:-1]]
+
+
+def _places(counted: Tensor) -> Tensor:
+    """Return where to find the line of all sentences: an outside tag before each and after the last."""
+    sentences = counted if counted.dim() == 2 else counted[None]
+    outside = sentences.numel()
+    numbers = torch.arange(outside, device=counted.device).view_as(sentences)
+    line = F.pad(numbers, (1, 0), value=outside)[F.pad(sentences, (1, 0), value=True)]
+    return F.pad(line, (0, 1), value=outside)
 
 
 def entities_of(tags: Sequence[str]) -> list[Entity]:

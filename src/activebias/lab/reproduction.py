@@ -67,6 +67,14 @@ class _Row:
         findings = paper_findings(self.results, row=self.recipe.row, metric=metric)
         return sum(ours == theirs for _, ours, theirs in findings), len(findings)
 
+    def apart(self, metric: str) -> tuple[int, int, int]:
+        """Return how many others are differences here alone, in the paper alone, or of opposite sign."""
+        findings = [pair[1:] for pair in paper_findings(self.results, row=self.recipe.row, metric=metric)]
+        here = sum(ours != "no difference" == theirs for ours, theirs in findings)
+        there = sum(ours == "no difference" != theirs for ours, theirs in findings)
+        held, total = self.held(metric)
+        return here, there, total - held - here - there
+
     def same_signs(self, metric: str) -> int:
         """Return how many methods stand on the paper's side of their baseline, significantly or not."""
         count = 0
@@ -111,11 +119,14 @@ def _summary(rows: Sequence[_Row]) -> str:
     for metric in METRICS:
         stated = [row for row in rows if metric in row.metrics]
         held, total = _sums([row.held(metric) for row in stated], 2)
+        here, there, opposite = _sums([row.apart(metric) for row in stated], 3)
         agree, undecided, disagree = _sums([row.order(metric) for row in stated], 3)
         signs = sum(row.same_signs(metric) for row in stated)
         lines.append(
             f"- {METRIC_TITLES[metric].capitalize()}: **{held} of {total} comparisons hold** in "
-            f"{len(stated)} rows, {signs} have the paper's sign; of {agree + undecided + disagree} pairs of "
+            f"{len(stated)} rows; of the others {here} are a difference here alone, {there} in the paper "
+            f"alone, {opposite} say the opposite. {signs} have the paper's sign, significant or not. Of "
+            f"{agree + undecided + disagree} pairs of "
             f"methods {agree} stand in the paper's order, {undecided} are undecided, {disagree} stand the "
             "other way round."
         )

@@ -20,8 +20,13 @@ class SoftmaxRegression(nn.Module):
 
     mean: Tensor
 
-    def __init__(self, mean: Tensor, *, generator: torch.Generator, num_classes: int = 10) -> None:
-        """Keep the mean training image (C, H, W) as a buffer; draw the initial weights from `generator`."""
+    def __init__(
+        self, mean: Tensor, *, generator: torch.Generator, num_classes: int = 10, spread: float = 1e-4
+    ) -> None:
+        """Keep the mean training image (C, H, W) as a buffer; draw the initial weights from `generator`.
+
+        Their standard deviation is `spread`.
+        """
         super().__init__()
         if mean.dim() != 3 or not mean.is_floating_point():
             raise ValueError(
@@ -29,7 +34,7 @@ class SoftmaxRegression(nn.Module):
                 f"but got {mean.dtype} of shape {tuple(mean.shape)}."
             )
         self.register_buffer("mean", mean.detach().to(torch.float32, copy=True))
-        self.weight = nn.Parameter(normal(1e-4, generator)((num_classes, mean.numel() + 1)))
+        self.weight = nn.Parameter(normal(spread, generator)((num_classes, mean.numel() + 1)))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C) for raw images of the mean's shape."""

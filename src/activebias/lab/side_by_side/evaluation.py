@@ -62,12 +62,6 @@ def _entity_errors(
         place = index.to(stack.device)
         inputs = [tensor[place, :longest] for tensor in part.inputs]
         tags[:, place, :longest] = stack.predict(inputs, half_precision=half_precision).argmax(-1).short()
-    true = part.targets.cpu().numpy()
-    labels = [true] * stack.size if trial is None else [true[number] for number in trial.tolist()]
-    return torch.tensor(
-        [
-            100 * (1 - scorer.score(own, each.numpy()).f1)
-            for own, each in zip(labels, tags.cpu(), strict=True)
-        ],
-        dtype=torch.float64,
-    )
+    true = part.targets if trial is None else part.targets[trial]
+    scores = scorer.score_many(true, tags, ignore_index=IGNORE)
+    return torch.tensor([100 * (1 - score.f1) for score in scores], dtype=torch.float64)
