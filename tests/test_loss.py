@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.overrides import TorchFunctionMode
 
 import activebias as ab
 from training import digits, make_model
@@ -162,3 +163,26 @@ def test_the_whole_step_may_be_compiled():
         targets, index = torch.arange(8), torch.arange(8) + seed
         torch.testing.assert_close(step(logits, targets, index), plain.loss(logits, targets, index))
     torch.testing.assert_close(compiled.scores, plain.scores)
+
+
+class LateCopies(TorchFunctionMode):
+    """As from a GPU: a copy to the CPU that nobody waits for holds rubbish when it is read."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        options = kwargs or {}
+        result = function(*args, **options)
+        late = function is torch.Tensor.to and options.get("non_blocking") and not result.is_cuda
+        return torch.ones_like(result) if late else result
+
+
+def test_what_comes_from_a_gpu_is_waited_for():
+    logits = torch.randn(2, 4, 10, generator=torch.Generator().manual_seed(0))
+    targets, index = torch.arange(8).view(2, 4), torch.arange(8).view(2, 4)
+    targets[1, 2:] = -100
+    biases = [emphasising_bias(), emphasising_bias()]
+    losses = [biases[0].loss(logits, targets, index)]
+    with LateCopies():
+        losses.append(biases[1].loss(logits, targets, index))
+    torch.testing.assert_close(losses[1], losses[0])
+    for late, here in zip(biases[1].history.values(), biases[0].history.values(), strict=True):
+        torch.testing.assert_close(late, here)
