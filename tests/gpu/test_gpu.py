@@ -75,8 +75,11 @@ def test_a_step_does_not_wait_for_the_device(method, window, storage, graphs, no
     targets = torch.randint(10, (64,), device="cuda")
     logits = torch.randn(64, 10, device="cuda", requires_grad=True)
     token_logits = torch.randn(4, 16, 10, device="cuda", requires_grad=True)
+    from_a_loader = torch.arange(64)
     torch.cuda.set_sync_debug_mode("error")
     bias.loss(logits, targets, index).backward()
+    bias.loss(logits, targets, from_a_loader).backward()
+    assert graphs or bias._memory._graphed_mean._seen[(64,)] == 2  # both the short way
     bias.loss(token_logits, targets.view(4, 16), index.view(4, 16)).backward()
     bias.weigh(logits.sum(-1), torch.full((64,), 0.5, device="cuda"), index).backward()
     bias.weight(index)
