@@ -1,13 +1,23 @@
-"""What every test shares: where the real data lies, and that a missing one is said, not hidden."""
+"""What every test shares: one thread, and real data whose absence is said, not hidden."""
 
 import os
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 # Its tests are skipped with the reason; to look into it for doctests would be an error.
 collect_ignore = [] if find_spec("selenium") else ["report_browser.py"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Small tensors: several threads only wait for each other, the more so beside other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

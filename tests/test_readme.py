@@ -20,20 +20,12 @@ CARDS = blocks.ROOT / "docs" / "methods"
 PENDING: set[str] = set()
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def name(page):
     return str(page.relative_to(blocks.ROOT))
 
 
 @pytest.mark.parametrize("page", blocks.pages(), ids=name)
-def test_blocks_run(page, one_thread, tmp_path, monkeypatch, capsys):
+def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     run(page, monkeypatch, tmp_path, capsys)
 
 

@@ -197,14 +197,12 @@ class ActiveBias:
         Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
         with targets 0 and 1. Tokens whose target is `ignore_index` do not count.
         """
-        usual = (ignore_index, label_smoothing, reduction) == (IGNORED, 0.0, "mean")
-        plain = usual and is_plain(logits, targets, index, self.num_classes, self.device)
-        if plain and self._step.is_plain(index.shape):
-            self._require_epoch()
-            loss = self._memory.weighted_mean(index, surprisal(logits, targets), targets)
-            self._order.recorded = True
-            self._step.advance(len(index))
-            return loss
+        if self.device.type == "cuda":
+            index = checks.index_tensor(index, self.device)  # a loader gives it on the CPU
+            usual = (ignore_index, label_smoothing, reduction) == (IGNORED, 0.0, "mean")
+            plain = usual and is_plain(logits, targets, index, self.num_classes)
+            if plain and self._step.is_plain(index.shape):
+                return self._plain_loss(logits, targets, index)
         per_instance = cross_entropy(
             logits,
             targets,
@@ -213,6 +211,14 @@ class ActiveBias:
             label_smoothing=label_smoothing,
         )
         return self._weigh(per_instance.loss, per_instance.prob, index, per_instance.mask, reduction)
+
+    def _plain_loss(self, logits: torch.Tensor, targets: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        """Return what `loss` returns for a whole step of class logits, with few launches on a GPU."""
+        self._require_epoch()
+        loss = self._memory.weighted_mean(index, surprisal(logits, targets), targets)
+        self._order.recorded = True
+        self._step.advance(index.shape[0])
+        return loss
 
     @eager
     def weigh(

@@ -31,13 +31,19 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    # A GPU works in order: whoever reads a copy there comes after it. On the CPU, where the history may stay
+    # while the model is on a GPU, a copy that nobody waits for would be read before it has come.
+    return tensor.to(device=device, dtype=dtype, non_blocking=device.type != "cpu")
+
+
 def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
     """Return `mask` as a bool tensor beside `index`, whose shape it must have."""
     tensor = as_tensor("mask", mask)
     if tensor.dtype != torch.bool:
         raise TypeError(f"Expected `mask` to hold booleans, but got {tensor.dtype}.")
     same_shape("mask", tensor, "index", index)
-    return tensor.to(index.device, non_blocking=True)
+    return _moved(tensor, index.device, torch.bool)
 
 
 def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
@@ -52,7 +58,7 @@ def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
             f"Expected `index` to hold integers, but got {tensor.dtype}. An index that has been a float "
             "cannot be trusted: bfloat16 turns 49999 into 49920."
         )
-    return tensor.to(device=device, dtype=torch.int64, non_blocking=True)
+    return _moved(tensor, device, torch.int64)
 
 
 def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
@@ -60,7 +66,7 @@ def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
     tensor = as_tensor("prob", prob).detach()
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"Expected `prob` to hold probabilities, but got {tensor.dtype}.")
-    return tensor.to(device=device, dtype=torch.float32, non_blocking=True)
+    return _moved(tensor, device, torch.float32)
 
 
 def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> None:

@@ -73,18 +73,16 @@ def cross_entropy(
     return PerInstance(losses.view(targets.shape), prob.view(targets.shape), mask)
 
 
-def is_plain(
-    logits: torch.Tensor, targets: torch.Tensor, index: object, num_classes: int, device: torch.device
-) -> bool:
-    """Tell whether these are class logits (B, C), labels and indices on the given GPU, nothing to convert."""
+def is_plain(logits: object, targets: object, index: torch.Tensor, num_classes: int) -> bool:
+    """Tell whether these are class logits (B, C) and labels beside the index (B,), nothing to convert."""
     return (
-        device.type == "cuda"
-        and all(isinstance(each, torch.Tensor) and each.device == device for each in (logits, targets, index))
-        and isinstance(index, torch.Tensor)  # for mypy
-        and targets.dim() == 1
-        and targets.dtype == index.dtype == torch.int64
+        isinstance(logits, torch.Tensor)
+        and isinstance(targets, torch.Tensor)
+        and logits.device == targets.device == index.device
+        and index.dim() == 1
+        and targets.dtype == torch.int64
         and targets.shape == index.shape
-        and logits.shape == (*targets.shape, num_classes)
+        and logits.shape == (*index.shape, num_classes)
         and logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
     )
 

@@ -75,8 +75,11 @@ def test_a_step_does_not_wait_for_the_device(method, window, storage, graphs, no
     targets = torch.randint(10, (64,), device="cuda")
     logits = torch.randn(64, 10, device="cuda", requires_grad=True)
     token_logits = torch.randn(4, 16, 10, device="cuda", requires_grad=True)
+    from_a_loader = torch.arange(64)
     torch.cuda.set_sync_debug_mode("error")
     bias.loss(logits, targets, index).backward()
+    bias.loss(logits, targets, from_a_loader).backward()
+    assert graphs or bias._memory._graphed_mean._seen[(64,)] == 2  # both the short way
     bias.loss(token_logits, targets.view(4, 16), index.view(4, 16)).backward()
     bias.weigh(logits.sum(-1), torch.full((64,), 0.5, device="cuda"), index).backward()
     bias.weight(index)
@@ -226,15 +229,22 @@ def test_the_plain_loss_is_the_cpus_and_leaves_ignored_targets_out(method, graph
     assert made[1].num_skipped == made[0].num_skipped == 0
 
 
-def test_the_history_may_stay_on_the_cpu_while_the_model_is_on_the_gpu():
-    bias = ab.ActiveBias("wpv", num_instances=64, num_classes=10)
-    bias.set_epoch(0)
-    logits = torch.randn(64, 10, device="cuda", requires_grad=True)
-    targets, index = torch.randint(10, (64,), device="cuda"), torch.arange(64, device="cuda")
-    loss = bias.loss(logits, targets, index)
-    loss.backward()
-    torch.testing.assert_close(loss, nn.functional.cross_entropy(logits, targets))
-    assert bias.history.values()[1].sum(1).tolist() == [2] * 64
+@pytest.mark.parametrize("index_device", ["cpu", "cuda"])
+def test_the_history_may_stay_on_the_cpu_while_the_model_is_on_the_gpu(index_device):
+    made = [ab.ActiveBias("wpv", num_instances=500, num_classes=10) for _ in range(2)]
+    for bias in made:
+        bias.set_epoch(0)
+    generator = torch.Generator().manual_seed(0)
+    for index, _ in batches(5):
+        logits = torch.randn(64, 10, generator=generator)
+        targets = torch.randint(10, (64,), generator=generator)
+        expected = made[0].loss(logits, targets, index)
+        on_gpu = logits.cuda(), targets.cuda(), index.to(index_device)
+        torch.cuda._sleep(10**8)  # a busy device: what is not waited for has not come yet
+        loss = made[1].loss(*on_gpu)
+        torch.testing.assert_close(loss.cpu(), expected)
+    for theirs, ours in zip(made[1].history.values(), made[0].history.values(), strict=True):
+        torch.testing.assert_close(theirs, ours)
 
 
 def test_shapes_that_do_not_match_are_refused_before_anything_changes():
