@@ -208,6 +208,19 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
     assert (folder.instances().weight == 1).all()
 
 
+def test_a_model_that_gets_nothing_right_is_said(tmp_path):
+    (tmp_path / "tweets.conll").write_text(made_up(30))
+    (tmp_path / "dev.conll").write_text("in\tB-person\nParis\tO\n")  # the contrary of what is trained
+    result = run("--conll", "tweets.conll", "--validation", "dev.conll", "--epochs", 12, "--quiet")
+    info = read_run("runs/tweets").info
+    assert info.curves["validation_error"] == [100.0] * 12
+    assert info.burn_in == 12
+    memorises, sentence = info.warnings
+    assert "knows its training set by heart" in memorises
+    assert "the validation error was 100 % after every epoch. Train for more than 12 epochs" in sentence
+    assert result.stderr == f"Warning: {memorises}\nWarning: {sentence}\n"
+
+
 def test_a_burn_in_by_number_and_notes_in_quiet(tmp_path):
     write_wine(tmp_path / "wine.csv", same=1)
     result = run("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--burn-in", 1, "--quiet")

@@ -123,9 +123,12 @@ def _outcome(learner: Learner, epochs: int) -> dict[str, Any]:
     warned = list(learner.warnings)
     end = learner.bias.burn_in_end
     if end is None:
+        reason = "had not yet gone three epochs without a new best"
+        if min(learner.curves["validation_error"]) == 100:
+            reason = "was 100 % after every epoch"
         warned.append(
-            f"The burn-in never ended, so that nothing was emphasised: the validation error had not yet "
-            f"gone three epochs without a new best. Train for more than {epochs} epochs, or give `--burn-in`."
+            f"The burn-in never ended, so that nothing was emphasised: the validation error {reason}. "
+            f"Train for more than {epochs} epochs, or give `--burn-in`."
         )
     return {
         "method": learner.bias.method.name,
