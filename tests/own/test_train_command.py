@@ -24,14 +24,7 @@ from activebias.own.training import EpochSeen
 from activebias.report.folder import read_run
 from own_data import made_up, write_digits, write_wine
 
-
-@pytest.fixture(autouse=True)
-def one_thread(tmp_path, monkeypatch):
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    monkeypatch.chdir(tmp_path)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("own_place")
 
 
 def run(*arguments, code=0):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,16 @@ def train_own(
         notes=data.notes,
         **_outcome(learner, epochs),
     )
+    instances = instances_of(learner, learner.train_part, learner.tokens, data.train_position)
     folder = write_run(
         out,
         info,
         bias=learner.bias,
         model=learner.model.state_dict(),
-        instances=instances_of(learner, learner.train_part, learner.tokens, data.train_position),
+        instances=replace(instances, conflict=data.conflicts.train if data.conflicts.train.any() else None),
         inputs=data.inputs,
         validation=predictions_of(learner.model, learner.validation_part, data.validation_position),
+        conflicts=data.conflicts.rows,
     )
     checkpoint.remove()
     return folder

@@ -73,6 +73,16 @@ Report.data = (() => {
     return (instance) => (places[instance] < 0 ? null : address(places[instance]));
   }
 
+  /** A function from an instance to those of the same input and another label. */
+  function contradictingOf({ conflict, label }) {
+    const groups = new Map();
+    conflict?.forEach((group, i) => {
+      if (!groups.has(group)) groups.set(group, []);
+      if (group) groups.get(group).push(i);
+    });
+    return (i) => (conflict ? groups.get(conflict[i]).filter((other) => label[other] !== label[i]) : []);
+  }
+
   async function load(run) {
     const [columns, fields, picture, history] = await Promise.all([
       columnsOf(run.columns),
@@ -86,6 +96,7 @@ Report.data = (() => {
       columns,
       fields,
       picture,
+      contradicting: contradictingOf(columns),
       className: (code) => run.class_names[code] ?? `class ${code}`,
       /** What to call an instance: by its place in the source, counted from 0. */
       nameOf: (i) => `${NAMES[run.kind]} ${columns.position[i]}${columns.word ? `, word ${columns.word[i]}` : ""}`,
