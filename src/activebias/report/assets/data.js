@@ -73,14 +73,17 @@ Report.data = (() => {
     return (instance) => (places[instance] < 0 ? null : address(places[instance]));
   }
 
-  /** A function from an instance to those of the same input and another label. */
-  function contradictingOf({ conflict, label }) {
-    const groups = new Map();
+  /** Functions from an instance to the other labels that its input has, and to the instances that have them. */
+  function conflictsOf({ conflict, label }) {
+    const labels = new Map();
     conflict?.forEach((group, i) => {
-      if (!groups.has(group)) groups.set(group, []);
-      if (group) groups.get(group).push(i);
+      if (!labels.has(group)) labels.set(group, new Set());
+      labels.get(group).add(label[i]);
     });
-    return (i) => (conflict ? groups.get(conflict[i]).filter((other) => label[other] !== label[i]) : []);
+    return {
+      otherLabels: (i) => (conflict?.[i] ? [...labels.get(conflict[i])].filter((code) => code !== label[i]) : []),
+      contradicting: (i) => Array.from(label.keys()).filter((other) => conflict[other] === conflict[i] && label[other] !== label[i]),
+    };
   }
 
   async function load(run) {
@@ -96,7 +99,7 @@ Report.data = (() => {
       columns,
       fields,
       picture,
-      contradicting: contradictingOf(columns),
+      ...conflictsOf(columns),
       className: (code) => run.class_names[code] ?? `class ${code}`,
       /** What to call an instance: by its place in the source, counted from 0. */
       nameOf: (i) => `${NAMES[run.kind]} ${columns.position[i]}${columns.word ? `, word ${columns.word[i]}` : ""}`,

@@ -87,7 +87,7 @@ Report.table = (() => {
 
   /** What else the same input is labelled, below the label. */
   function otherLabels(i) {
-    const names = [...new Set(run.contradicting(i).map((other) => run.className(run.columns.label[other])))];
+    const names = run.otherLabels(i).map(run.className);
     return names.length ? make("span", { class: "clamped also" }, `also ${names.join(", ")}`) : null;
   }
 
