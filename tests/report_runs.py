@@ -111,7 +111,7 @@ def make_run(path, *, num, class_names, inputs, kind="images", epochs=4, unseen=
         prob = np.clip(level + generator.normal(0, 0.12, num), 0, 1)
         bias.record(np.arange(num - unseen), prob[: num - unseen])
     sure = generator.uniform(0.5, 1, num).astype(np.float32)
-    extra = {name: changes.pop(name) for name in ("sentence", "word") if name in changes}
+    extra = {name: changes.pop(name) for name in ("sentence", "word", "conflict") if name in changes}
     info = {
         "kind": kind,
         "title": f"{num} made-up instances",

@@ -42,6 +42,12 @@ def epochs(bias, errors, *, first=0, prob=0.4):
         (FALLING[:-1], False),
         ([0.5, 0.4, 0.45, 0.42, 0.39], False),
         ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], False),
+        ([1.0] * 30, False),
+        ([1.0] * 7 + [0.96, 1.0, 0.9, 0.91, 0.92], False),  # a tagger that begins to find entities
+        ([1.0] * 7 + [0.96, 1.0, 0.9, 0.91, 0.92, 0.9], True),
+        ([0.99, 1.0, 1.0, 1.0, 1.0], False),
+        ([0.99, 0.999, 0.999, 0.999], True),
+        ([0.0] * 4, True),
     ],
 )
 def test_the_rule(errors, expected):
@@ -99,6 +105,28 @@ def test_going_on_from_a_checkpoint_is_exact(stop, tmp_path):
     assert torch.equal(second.weights(), whole.weights())
     with pytest.raises(ValueError, match="burn_in='auto' there, 3 here"):
         make(burn_in=3).load(tmp_path / "bias.pt")
+
+
+def test_a_model_that_gets_nothing_right_has_not_begun_to_learn():
+    bias = make()
+    epochs(bias, [1.0] * 9 + [0.9, 0.8, 0.8, 0.85, 0.8, 0.8])
+    assert bias.burn_in_end == 14
+
+
+def test_a_model_that_never_gets_anything_right_is_warned_of_once(tmp_path):
+    bias = make()
+    epochs(bias, [1.0] * 9)
+    bias.save(tmp_path / "bias.pt")
+    again = make()
+    again.load(tmp_path / "bias.pt")
+    for each in (bias, again):
+        epochs(each, [1.0], first=9)
+        with pytest.warns(ab.NothingRightWarning, match=r"100 % for 10 epochs.*give `burn_in` as a number"):
+            each.set_epoch(10)
+        epochs(each, [1.0] * 20, first=10)  # warnings are errors
+        assert each.burn_in_end is None
+        assert not each.emphasises
+    epochs(make(burn_in=30), [1.0] * 20)  # nobody waits for it
 
 
 def test_a_state_from_before_there_was_a_validation_error_loads():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from activebias.methods import Method as Method
     from activebias.statistics import Estimate as Estimate
     from activebias.validation import MemorisationWarning as MemorisationWarning
+    from activebias.validation import NothingRightWarning as NothingRightWarning
 
 _MODULES = {
     "ActiveBias": "active_bias",
@@ -36,6 +37,7 @@ _MODULES = {
     "Method": "methods",
     "Estimate": "statistics",
     "MemorisationWarning": "validation",
+    "NothingRightWarning": "validation",
 }
 
 __all__ = ["__version__", "emphasis", "statistics", *_MODULES]

@@ -137,8 +137,8 @@ class ActiveBias:
     def report_validation_error(self, error: float) -> None:
         """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
 
-        `burn_in="auto"` ends when three epochs in a row have brought no new best error. Whatever the burn-in,
-        a model that has its training set by heart early is warned of, once (`MemorisationWarning`); looking
+        `burn_in="auto"` ends when three epochs in a row, not counting those at 1, brought no new best error.
+        A model that has its training set by heart early is warned of, once (`MemorisationWarning`); looking
         waits for the device. The last report of an epoch counts. Several ranks go by the mean of theirs.
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)

@@ -16,6 +16,10 @@ from activebias.history import PredictionHistory
 # often chance: the error of 500 examples at 5 % has a standard error of 1 %, more than a late epoch gains.
 # Three in a row seldom are, and cost no more than two epochs of emphasis. It is no result of any method.
 PATIENCE = 3
+# An error of 100 % does not count: a model that gets nothing right has not begun to learn. An entity F1 is 0
+# for two or three epochs on all of WNUT-17, and for some twenty on a hundred of its sentences. A model that
+# never learns must not prolong the burn-in in silence, so after this many such epochs there is a warning.
+NOTHING_RIGHT_EPOCHS = 10
 
 # The paper's failure case is "100 % training accuracy within a few epochs". The wrong labels that any real
 # training set has, and p ≤ ½ for a right answer among many classes, leave a little to it.
@@ -32,13 +36,22 @@ class MemorisationWarning(UserWarning):
     """The model knows its training set by heart: emphasis on uncertainty would go to outliers."""
 
 
+class NothingRightWarning(UserWarning):
+    """The model got nothing right in ten epochs: an automatic burn-in goes on, and nothing is emphasised."""
+
+
 def has_saturated(errors: Sequence[float], patience: int = PATIENCE) -> bool:
     """Return whether the last `patience` errors, one an epoch, brought no new best one.
 
+    An error of 1 does not count: where nothing is right, learning has not begun.
+
     >>> has_saturated([0.5, 0.3, 0.31, 0.3]), has_saturated([0.5, 0.3, 0.31, 0.3, 0.32])
     (False, True)
+    >>> has_saturated([1.0, 1.0, 1.0, 1.0, 0.9])
+    False
     """
-    return len(errors) > patience and min(errors[-patience:]) >= min(errors[:-patience])
+    counted = [error for error in errors if error < 1]
+    return len(counted) > patience and min(counted[-patience:]) >= min(counted[:-patience])
 
 
 def memorises(training_error: float, validation_error: float) -> bool:
@@ -119,6 +132,14 @@ class Validation:
             self._errors.append(error)
             if has_saturated(self._errors):
                 self.burn_in_end = next_epoch
+            elif len(self._errors) == NOTHING_RIGHT_EPOCHS and min(self._errors) == 1:
+                warnings.warn(
+                    f"The validation error has been 100 % for {NOTHING_RIGHT_EPOCHS} epochs. Until the model "
+                    "gets something right, `burn_in='auto'` goes on and nothing is emphasised: check that it "
+                    "learns, or give `burn_in` as a number.",
+                    NothingRightWarning,
+                    stacklevel=3,
+                )
             return
         self._num_unreported += 1
         if not self._errors and self._num_unreported >= PATIENCE:

@@ -24,6 +24,7 @@ TABLE = {
     "cifar100-rn27": ("cifar100", 5, 20, 150, 90, 128, None, "sgd", 0.1, 0.1, 0.001),
     "cifar100-rn63": ("cifar100", 5, 20, 150, 50, 128, None, "sgd", 0.1, 0.1, 0.001),
     "qt-cnn": ("trec", ALL, 100, 250, 50, 64, None, "adam", 1e-3, 1e-3, 1e-3),
+    "qt-cnn-unit-vectors": ("trec", ALL, 100, 250, 50, 64, None, "adam", 1e-3, 1e-3, 1e-3),
     "conll2003-cnn": ("conll2003", 5, 10, 200, 30, 128, 5, "adam", 5e-4, 5e-4, 5e-4),
     "ontonotes5-cnn": ("ontonotes5", 5, 10, 200, 30, 128, 5, "adam", 5e-4, 5e-4, 5e-4),
     "mnist-fc": ("mnist", 5, 10, 60, 20, 128, None, "sgd", 0.1, 0.1, 0.1),

@@ -24,14 +24,7 @@ from activebias.own.training import EpochSeen
 from activebias.report.folder import read_run
 from own_data import made_up, write_digits, write_wine
 
-
-@pytest.fixture(autouse=True)
-def one_thread(tmp_path, monkeypatch):
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    monkeypatch.chdir(tmp_path)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("own_place")
 
 
 def run(*arguments, code=0):
@@ -206,6 +199,19 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
     assert "The burn-in never ended" in folder.info.warnings[0]
     assert "more than 2 epochs, or give `--burn-in`" in folder.info.warnings[0]
     assert (folder.instances().weight == 1).all()
+
+
+def test_a_model_that_gets_nothing_right_is_said(tmp_path):
+    (tmp_path / "tweets.conll").write_text(made_up(30))
+    (tmp_path / "dev.conll").write_text("in\tB-person\nParis\tO\n")  # the contrary of what is trained
+    result = run("--conll", "tweets.conll", "--validation", "dev.conll", "--epochs", 12, "--quiet")
+    info = read_run("runs/tweets").info
+    assert info.curves["validation_error"] == [100.0] * 12
+    assert info.burn_in == 12
+    memorises, sentence = info.warnings
+    assert "knows its training set by heart" in memorises
+    assert "the validation error was 100 % after every epoch. Train for more than 12 epochs" in sentence
+    assert result.stderr == f"Warning: {memorises}\nWarning: {sentence}\n"
 
 
 def test_a_burn_in_by_number_and_notes_in_quiet(tmp_path):

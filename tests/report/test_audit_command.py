@@ -32,7 +32,7 @@ def test_csv_has_all_instances_worst_first(run, tmp_path):
     result = invoke("audit", run.path, "--out", tmp_path / "new" / "suspects.csv")
     assert result.exit_code == 0, result.output
     found = read_csv(tmp_path / "new" / "suspects.csv")
-    assert list(found[0])[:6] == ["index", "label", "believed", "score", "suspected", "confidence"]
+    assert list(found[0])[:6] == ["index", "label", "believed", "score", "suspected", "conflict"]
     assert [row["index"] for row in found] == ["1", "2", "0", "3"]
     assert [row["position"] for row in found] == ["11", "12", "10", "13"]
     assert found[0]["believed"] == "cat"

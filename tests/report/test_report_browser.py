@@ -6,6 +6,10 @@ import csv
 import numpy as np
 import pytest
 
+import report_runs as runs
+from activebias.report.folder import Inputs
+from activebias.report.page import write_report
+
 ESCAPE, TAB, ENTER = "\ue00c", "\ue004", "\ue007"  # as WebDriver names the keys
 
 
@@ -163,6 +167,41 @@ def test_a_box_drawn_on_the_map_fills_the_table(opened):
     assert number == pytest.approx((view.audit.confidence < 0.3).sum(), abs=3)  # a pixel's width
     page.click("#map-clear")
     assert page.find("#count").text.startswith(f"{view.suspected.sum():,} suspects")
+
+
+def test_the_same_input_with_different_labels(page, tmp_path):
+    """Instances 0 and 1 contradict each other, and so does 7 with something that is only validated on."""
+    conflict = np.array([1, 1, 0, 0, 0, 0, 0, 2, 0])
+    images = Inputs(images=np.zeros((9, 8, 8), np.uint8), names=[f"{k}.png" for k in range(9)])
+    plain, conflicting = (
+        runs.make_run(tmp_path / name, num=9, class_names=["cat", "dog", "cow"], inputs=images, **more)
+        for name, more in (("plain", {}), ("conflicting", {"conflict": conflict}))
+    )
+    page.open(write_report([plain, conflicting], tmp_path / "report.html"))
+    choices = "return Array.from(document.getElementById('show').options, (option) => option.text)"
+    assert page.js(choices) == ["Suspects", "All instances"]
+    page.choose("#run", "conflicting")
+    page.until(lambda: page.js(choices) == ["Suspects", "All instances", "Conflicts"])
+    assert "conflicts\n3\nsame input, other label" in page.find("#figures").text
+    assert "Compare the 3 instances" in page.find("#advice").text
+    page.choose("#show", "Conflicts")
+    assert sorted(page.rows()) == [0, 1, 7]
+    assert page.find("#count").text == "3 instances shown, of 9 instances."
+    labels = {row: page.find(f"tr[data-instance='{row}'] .class-name").text for row in (0, 1, 7)}
+    assert labels == {0: "cat\nalso dog", 1: "dog\nalso cat", 7: "dog"}
+    page.js("Report.main.choose(0)")
+    page.click("#detail .conflict button")
+    assert page.find("#detail-heading").text == "Image 1"
+    assert page.find("#detail .conflict button").text == "Image 0: cat"
+    page.js("Report.main.choose(7)")
+    assert "another label in the validation part: see conflicts.csv" in page.find("#detail").text
+    lines = list(csv.DictReader(page.export().splitlines()))
+    assert {line["index"]: line["conflict"] for line in lines} == {"0": "1", "1": "1", "7": "2"}
+    page.js("Report.main.choose(2)")
+    assert "same input" not in page.find("#detail-body").text
+    page.choose("#run", "plain")
+    page.until(lambda: page.js(choices) == ["Suspects", "All instances"])
+    assert page.errors() == []
 
 
 def test_only_what_the_table_shows(opened):

@@ -89,6 +89,7 @@ def hostile(tmp_path_factory):
         "notes": HOSTILE,
         "skipped": [{"what": HOSTILE[2], "why": HOSTILE[5]}],
         "curves": {"validation_error": [3.0] * 4, f"{HOSTILE[5]}_error": [2.0] * 4},
+        "conflict": np.ones(num, np.int64),
     }
     texts = runs.make_run(folder / "<b>texts<", inputs=Inputs(rows=rows), **settings)
     images = Inputs(images=np.zeros((num, 9, 5, 3), np.uint8), names=[HOSTILE[i % 6] for i in range(num)])
@@ -109,6 +110,7 @@ def test_hostile_data_is_text_and_runs_nothing(page, hostile):
         page.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         table = page.js("return document.getElementById('instances').textContent")
         assert all(text in table for text in HOSTILE)
+        assert len(page.all("#detail .conflict button")) == 5
         everything = page.js("return document.querySelector('main').textContent")
         assert all(text in everything for text in HOSTILE)
         assert page.find("h1").get_property("textContent") == HOSTILE[1]
@@ -133,12 +135,13 @@ def test_long_names_neither_widen_the_page_nor_fill_it(page, tmp_path, width):
     names = ["n" * 400, "m" * 400, " ".join("word" for _ in range(100))]
     images = Inputs(images=np.zeros((60, 8, 8), np.uint8), names=["f" * 400 + f"{i}.png" for i in range(60)])
     settings = {"title": names[0], "source": names[0], "notes": names, "warnings": names}
+    settings["conflict"] = np.ones(60, np.int64)
     folder = runs.make_run(tmp_path / "long", num=60, class_names=names, inputs=images, **settings)
     page.open(write_report([folder], tmp_path / "long.html"), width=width, height=800)
     page.js("document.querySelector('#instances .open').click()")
     page.until(lambda: page.find("#detail-body").is_displayed())
     assert page.js("return document.documentElement.scrollWidth") <= width
-    assert page.js("return document.querySelector('#instances tbody tr').offsetHeight") < 90
+    assert page.js("return document.querySelector('#instances tbody tr').offsetHeight") < 110  # four lines
     assert "labelled “" + "n" * 59 + "…”" in page.find("#sentences").text
     assert page.errors() == []
 

@@ -42,12 +42,14 @@ def audit(
         write_csv(folder, found, out, exact=exact)
     worst = list(rows(folder, found, top))
     number = int(found.suspected.sum())
+    num_conflicts = folder.instances().num_conflicts
     if as_json:
         print_json(
             {
                 "run": str(run),
                 "num_instances": len(found),
                 "num_suspected": number,
+                "num_conflicts": num_conflicts,
                 "out": None if out is None else str(out),
                 "suspects": worst,
             }
@@ -61,6 +63,11 @@ def audit(
     )
     if doubt := weak_judge(folder.info):
         show(doubt)
+    if folder.conflicts_file is not None:
+        show(
+            f"Some inputs come with different labels: see {folder.conflicts_file}. {num_conflicts:,} of the "
+            "instances are among them, numbered in the column conflict."
+        )
     show("Write all of them with --out FILE.csv." if out is None else f"All instances: {out}.")
 
 
@@ -70,7 +77,8 @@ def _table(title: str, worst: list[dict[str, Any]]) -> "Table":
     from activebias.report.suspects import excerpt
 
     table = Table(title=printable(title), title_justify="left")
-    for name in ("index", "label", "believed", "score", "confidence", "variability", "instance"):
+    conflict = ("conflict",) if any(row["conflict"] for row in worst) else ()
+    for name in ("index", "label", "believed", "score", *conflict, "confidence", "variability", "instance"):
         is_text = name in ("label", "believed", "instance")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for row in worst:

@@ -235,6 +235,7 @@ def _facts(folder: "RunFolder") -> dict[str, Any]:
         "skipped": list(info.skipped),
         "notes": list(info.notes),
         "model": str(folder.path / "model.pt"),
+        "conflicts": None if folder.conflicts_file is None else str(folder.conflicts_file),
     }
 
 
@@ -254,11 +255,14 @@ def _tell(folder: "RunFolder") -> None:
     emphasis = ""
     if info.method != "scan" and info.burn_in < info.epochs:
         emphasis = f" The burn-in took {info.burn_in} epochs, then {info.method} emphasised."
+    conflicts = ""
+    if folder.conflicts_file is not None:
+        conflicts = f" Some inputs come with different labels: see {folder.conflicts_file}."
     show(
         f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
         f"{curve[-1]:.1f} % after {info.epochs} epochs (best {best:.1f} % after {curve.index(best) + 1}), "
         f"training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
-        f"The run folder is {folder.path}. Next: "
+        f"The run folder is {folder.path}.{conflicts} Next: "
         f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
         f"`activebias report {folder.path}` writes a page to look at."
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from activebias.lab import models
 from activebias.lab.data import SHAPE_NAMES, Dataset
@@ -179,6 +180,18 @@ def qt_cnn() -> Recipe:
     )
 
 
+def qt_cnn_unit_vectors() -> Recipe:
+    """Return the row qt-cnn with word vectors of length 1: those of the paper were shorter than GloVe's."""
+    return replace(
+        qt_cnn(),
+        name="qt-cnn-unit-vectors",
+        title="TREC question type, sentence CNN, word vectors of length 1",
+        architecture="SentenceCNN(vectors of length 1)",
+        model=_sentence_cnn_of_unit_vectors,
+        notes=("Calibrated on Scan, whose error falls with the length of the vectors.",),
+    )
+
+
 def conll2003_cnn() -> Recipe:
     """Return the row conll2003-cnn: named entities, every word an instance."""
     return Recipe(
@@ -280,6 +293,7 @@ RECIPES: Final[dict[str, Callable[[], Recipe]]] = {
         cifar100_rn27,
         cifar100_rn63,
         qt_cnn,
+        qt_cnn_unit_vectors,
         conll2003_cnn,
         ontonotes5_cnn,
         mnist_fc,
@@ -355,6 +369,11 @@ def _vectors(dataset: Dataset) -> torch.Tensor:
 
 def _sentence_cnn(dataset: Dataset, generator: torch.Generator) -> nn.Module:
     return models.SentenceCNN(_vectors(dataset), num_classes=dataset.num_classes, generator=generator)
+
+
+def _sentence_cnn_of_unit_vectors(dataset: Dataset, generator: torch.Generator) -> nn.Module:
+    vectors = functional.normalize(_vectors(dataset), dim=1)
+    return models.SentenceCNN(vectors, num_classes=dataset.num_classes, generator=generator)
 
 
 def _tagging_cnn(dataset: Dataset, generator: torch.Generator) -> nn.Module:

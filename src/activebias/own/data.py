@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from activebias import TokenIndex
 from activebias.lab.data import Examples
+from activebias.own.duplicates import Conflicts
 from activebias.report.folder import Inputs, Kind
 
 VALIDATION_SHARE = 0.2
@@ -23,7 +24,7 @@ class OwnData:
 
     `train_position` and `validation_position` are the rows in the source, one per example (in tagging one
     per sentence). `inputs` shows the training instances to a person. `model` is a name and arguments, as
-    `build_model` takes them. `skipped` and `notes` are what the user must know about the data.
+    `build_model` takes them. `conflicts`, `skipped` and `notes` are what the user must know about the data.
     """
 
     kind: Kind
@@ -36,6 +37,7 @@ class OwnData:
     inputs: Inputs
     model: dict[str, Any]
     learning_rate: float
+    conflicts: Conflicts
     window: int | None = None
     skipped: tuple[Mapping[str, str], ...] = ()
     notes: tuple[str, ...] = ()
@@ -74,6 +76,11 @@ class Divided:
     train: NDArray[np.int64]
     held_out: NDArray[np.int64]
 
+    @property
+    def in_train(self) -> NDArray[np.bool_]:
+        """Whether an example is trained on."""
+        return np.isin(np.arange(len(self.labels)), self.train)
+
     def check(self, source: Path, validation: Path) -> None:
         """Refuse a file of validation examples that does not fit the training examples."""
         if not len(self.held_out):
@@ -94,7 +101,7 @@ class Divided:
 
 
 def divide(
-    labels: NDArray[np.int64], groups: NDArray[Any], *, share: float, seed: int
+    labels: NDArray[np.int64], groups: Sequence[Any] | NDArray[Any], *, share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the positions of the training and of the validation part, each in the order of the source.
 
@@ -128,23 +135,6 @@ def note_small_classes(class_names: Sequence[str], labels: NDArray[np.int64]) ->
     counts = np.bincount(labels, minlength=len(class_names))
     small = [f"{name} ({count})" for name, count in zip(class_names, counts, strict=True) if count < 5]
     return [f"Classes with fewer than five examples: {listing(small)}."] if small else []
-
-
-def note_duplicates(what: str, groups: Sequence[Any] | NDArray[Any], labels: Sequence[Any]) -> list[str]:
-    """Say how many examples repeat an earlier one of their group, and how many of them with another label.
-
-    >>> note_duplicates("rows", ["a", "b", "a", "b", "b"], [0, 1, 0, 1, 0])
-    ['Duplicate rows: 3, 1 of them labelled otherwise. Duplicates are never divided between the parts.']
-    """
-    first: dict[Any, Any] = {}
-    conflicts = sum(
-        first.setdefault(group, label) != label for group, label in zip(groups, labels, strict=True)
-    )
-    number = len(labels) - len(first)
-    if not number:
-        return []
-    other = f", {conflicts} of them labelled otherwise" if conflicts else ""
-    return [f"Duplicate {what}: {number}{other}. Duplicates are never divided between the parts."]
 
 
 def listing(words: Sequence[str], most: int = 8) -> str:

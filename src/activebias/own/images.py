@@ -19,9 +19,9 @@ from activebias.own.data import (
     divide,
     encode_labels,
     listing,
-    note_duplicates,
     note_small_classes,
 )
+from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.report.folder import Inputs
 
 SIZES = (32, 64)
@@ -74,22 +74,33 @@ def read_images(
         )
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
     pixels = _squares([image for _, _, image, _ in found], size)
-    digests = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in pixels])
+    digests = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
     if isinstance(validation, Path):
         to_validate = np.array([flag for *_, flag in found])
         divided = Divided(class_names, labels, np.flatnonzero(~to_validate), np.flatnonzero(to_validate))
         divided.check(folder, validation)
     else:
         divided = Divided(class_names, labels, *divide(labels, digests, share=validation, seed=seed))
-    data = _own_data(folder, divided, pixels, [_name(path) for _, path, *_ in found])
+    names = [_name(path) for _, path, *_ in found]
+    conflicts = find_conflicts(
+        digests,
+        [label for label, *_ in found],
+        in_train=divided.in_train,
+        position=np.arange(len(found)),
+        describe=lambda members: [names[k] for k in members],
+    )
     notes = (
         *note_small_classes(class_names, labels),
-        *note_duplicates("images", digests.tolist(), labels.tolist()),
+        *note_duplicates("images", digests, divided.in_train),
+        *conflicts.note("images"),
     )
+    data = _own_data(folder, divided, pixels, names, conflicts)
     return replace(data, skipped=tuple(skipped), notes=notes)
 
 
-def _own_data(folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: list[str]) -> OwnData:
+def _own_data(
+    folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: list[str], conflicts: Conflicts
+) -> OwnData:
     channels = pixels[..., None] if pixels.ndim == 3 else pixels
     mean, std = _mean_and_std(channels, divided.train)
     train, validation = divided.examples(torch.from_numpy(channels).permute(0, 3, 1, 2).contiguous())
@@ -112,6 +123,7 @@ def _own_data(folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: 
             },
         },
         learning_rate=1e-3,
+        conflicts=conflicts,
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,16 @@ def train_own(
         notes=data.notes,
         **_outcome(learner, epochs),
     )
+    instances = instances_of(learner, learner.train_part, learner.tokens, data.train_position)
     folder = write_run(
         out,
         info,
         bias=learner.bias,
         model=learner.model.state_dict(),
-        instances=instances_of(learner, learner.train_part, learner.tokens, data.train_position),
+        instances=replace(instances, conflict=data.conflicts.train if data.conflicts.train.any() else None),
         inputs=data.inputs,
         validation=predictions_of(learner.model, learner.validation_part, data.validation_position),
+        conflicts=data.conflicts.rows,
     )
     checkpoint.remove()
     return folder
@@ -123,9 +126,12 @@ def _outcome(learner: Learner, epochs: int) -> dict[str, Any]:
     warned = list(learner.warnings)
     end = learner.bias.burn_in_end
     if end is None:
+        reason = "had not yet gone three epochs without a new best"
+        if min(learner.curves["validation_error"]) == 100:
+            reason = "was 100 % after every epoch"
         warned.append(
-            f"The burn-in never ended, so that nothing was emphasised: the validation error had not yet "
-            f"gone three epochs without a new best. Train for more than {epochs} epochs, or give `--burn-in`."
+            f"The burn-in never ended, so that nothing was emphasised: the validation error {reason}. "
+            f"Train for more than {epochs} epochs, or give `--burn-in`."
         )
     return {
         "method": learner.bias.method.name,

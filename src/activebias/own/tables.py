@@ -15,10 +15,11 @@ from activebias.own.data import (
     divide,
     encode_labels,
     listing,
-    note_duplicates,
     note_small_classes,
 )
-from activebias.report.folder import Inputs, require_pandas
+from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.report.folder import Inputs, Kind, require_pandas
+from activebias.report.suspects import describer
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -57,9 +58,9 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         position[labelled],
         in_validation[labelled],
     )
-    texts = _labels(frame[target])
+    texts = _labels(frame[target]).tolist()
     _refuse_quantities(frame[target], target, path)
-    class_names, labels = encode_labels(texts.tolist(), f"Column {target!r} of {path}")
+    class_names, labels = encode_labels(texts, f"Column {target!r} of {path}")
     columns = [read_column(frame[name]) for name in frame.columns if name != target]
     used = [column for column in columns if column.role != "nothing"]
     if not used:
@@ -74,29 +75,55 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         divided.check(path, validation)
     else:
         divided = Divided(class_names, labels, *divide(labels, copies, share=validation, seed=seed))
+    conflicts = find_conflicts(
+        copies.tolist(),
+        texts,
+        in_train=divided.in_train,
+        position=position,
+        describe=lambda members: _descriptions(frame.iloc[members], used),
+    )
     notes = [column.note for column in columns if column.note]
     notes += [
         *_note_missing(used),
-        *note_duplicates("rows", copies.tolist(), labels.tolist()),
+        *note_duplicates("rows", copies.tolist(), divided.in_train),
+        *conflicts.note("rows"),
         *note_small_classes(class_names, labels),
     ]
-    data = _own_data(path, frame, used, divided, position)
+    data = _own_data(path, frame, used, divided, position, conflicts)
     return replace(data, skipped=tuple(skipped), notes=tuple(notes))
 
 
+def _kind(columns: list[Column]) -> Kind:
+    return "text" if any(column.role == "text" for column in columns) else "table"
+
+
+def _shown(frame: "DataFrame", columns: list[Column]) -> "DataFrame":
+    """Return the columns that show a row to a person: texts first."""
+    return frame[[column.name for column in sorted(columns, key=lambda column: column.role != "text")]]
+
+
+def _descriptions(frame: "DataFrame", columns: list[Column]) -> list[str]:
+    describe = describer(Inputs(rows=_shown(frame, columns)), _kind(columns))
+    return [describe(k) for k in range(len(frame))]
+
+
 def _own_data(
-    path: Path, frame: "DataFrame", columns: list[Column], divided: Divided, position: NDArray[np.int64]
+    path: Path,
+    frame: "DataFrame",
+    columns: list[Column],
+    divided: Divided,
+    position: NDArray[np.int64],
+    conflicts: Conflicts,
 ) -> OwnData:
     text = [column for column in columns if column.role == "text"]
     tensors = (features(frame, columns, divided.train), *(hashed_words(text) if text else ()))
     train, validation = divided.examples(*tensors)
-    shown = [column.name for column in text] + [column.name for column in columns if column.role != "text"]
-    rows = frame[shown].iloc[divided.train].reset_index(drop=True)
+    rows = _shown(frame, columns).iloc[divided.train].reset_index(drop=True)
     for name in rows.columns:
         if rows[name].dtype == object:  # parquet has one type a column
             rows[name] = rows[name].map(str, na_action="ignore")
     return OwnData(
-        kind="text" if text else "table",
+        kind=_kind(columns),
         source=str(path),
         class_names=divided.class_names,
         train=train,
@@ -113,6 +140,7 @@ def _own_data(
             },
         },
         learning_rate=5e-3,
+        conflicts=conflicts,
     )
 
 

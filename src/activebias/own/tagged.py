@@ -1,6 +1,7 @@
 """Tagged text of one's own: a word and its tag a line, a blank line between sentences (CoNLL)."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ from numpy.typing import NDArray
 
 from activebias.lab.data import IGNORE, SHAPE_NAMES, Examples, word_shape
 from activebias.lab.data.files import read_lines
-from activebias.own.data import OwnData, divide, encode_labels, listing, note_duplicates, note_small_classes
+from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.report.folder import Inputs, require_pandas
+from activebias.report.suspects import excerpt
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 """Words and their tags."""
@@ -31,10 +34,12 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         more, more_skipped = _read(validation)
         sentences, skipped = sentences + more, skipped + more_skipped
     class_names, labels = encode_labels([tag for _, tags in sentences for tag in tags], str(path))
+    number_of: dict[tuple[str, ...], int] = {}
+    copies = [number_of.setdefault(words, len(number_of)) for words, _ in sentences]
     if isinstance(validation, Path):
         train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
     else:
-        train, held_out = _divide(sentences, validation, seed)
+        train, held_out = _divide(sentences, copies, validation, seed)
     lengths = np.array([len(words) for words, _ in sentences])
     tags = np.split(labels, np.cumsum(lengths)[:-1])
     unknown = _only_in(held_out, train, tags, class_names)
@@ -43,6 +48,8 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
     counts = Counter(word.lower() for k in train for word in sentences[k][0])
     number = {word: k for k, word in enumerate((w for w in sorted(counts) if counts[w] > 1), UNKNOWN + 1)}
     position = np.concatenate([np.arange(num_first), np.arange(len(sentences) - num_first)])
+    in_train = np.isin(np.arange(len(sentences)), train)
+    conflicts = _find_conflicts(sentences, copies, in_train, position)
     return OwnData(
         kind="tagging",
         source=str(path),
@@ -61,12 +68,36 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
             },
         },
         learning_rate=2e-3,
+        conflicts=conflicts,
         window=5,  # the paper's for tagging
         skipped=tuple(skipped),
         notes=(
-            *note_duplicates("sentences", *zip(*sentences, strict=True)),
+            *note_duplicates("sentences", copies, in_train),
+            *conflicts.note("words"),
             *note_small_classes(class_names, labels),
         ),
+    )
+
+
+def _find_conflicts(
+    sentences: list[Sentence], copies: list[int], in_train: NDArray[np.bool_], position: NDArray[np.int64]
+) -> Conflicts:
+    """Find the words that have different tags in copies of a sentence."""
+    lengths = [len(words) for words, _ in sentences]
+    sentence_of = np.repeat(np.arange(len(sentences)), lengths)
+    place = np.concatenate([np.arange(length) for length in lengths])
+
+    def describe(members: Sequence[int]) -> list[str]:
+        found = [(sentences[sentence_of[k]][0], place[k]) for k in members]
+        return [f"{words[number]} in “{excerpt(' '.join(words))}”" for words, number in found]
+
+    return find_conflicts(
+        list(zip(np.repeat(copies, lengths).tolist(), place.tolist(), strict=True)),
+        [tag for _, tags in sentences for tag in tags],
+        in_train=np.repeat(in_train, lengths),
+        position=np.repeat(position, lengths),
+        word=place,
+        describe=describe,
     )
 
 
@@ -116,13 +147,11 @@ def _shape(line: str) -> tuple[bool, int]:
 
 
 def _divide(
-    sentences: list[Sentence], share: float, seed: int
+    sentences: list[Sentence], copies: list[int], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Divide by sentences; those with a tag other than the usual one give the same share as the rest."""
     usual = Counter(tag for _, tags in sentences for tag in tags).most_common(1)[0][0]
     has_other = np.array([any(tag != usual for tag in tags) for _, tags in sentences], dtype=np.int64)
-    number: dict[tuple[str, ...], int] = {}
-    copies = np.array([number.setdefault(words, len(number)) for words, _ in sentences])
     if min(np.bincount(has_other, minlength=2)) < 2:
         has_other = np.arange(len(sentences)) % 2  # nothing to keep in proportion
     return divide(has_other, copies, share=share, seed=seed)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
-from activebias import ActiveBias, MemorisationWarning, TokenIndex
+from activebias import ActiveBias, MemorisationWarning, NothingRightWarning, TokenIndex
 from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import IGNORE, Examples
 from activebias.lab.entities import EntityScorer
@@ -132,7 +132,10 @@ class OwnLearner:
 
     def train_epoch(self) -> None:
         """Train an epoch; report the validation error to the bias."""
-        self.bias.set_epoch(len(self.curves["train_error"]))
+        with warnings.catch_warnings():
+            # The progress shows it, and the run says in the end whether it stayed so.
+            warnings.simplefilter("ignore", NothingRightWarning)
+            self.bias.set_epoch(len(self.curves["train_error"]))
         self.model.train()
         for batch in BatchSampler(self._sampler, self.batch_size, drop_last=False):
             index = torch.tensor(batch, device=self.device)

@@ -8,6 +8,7 @@
 | `instances.npz` | `Instances`: label, believed class, weight of every training instance |
 | `inputs.npz` or `inputs.parquet` | `Inputs`: images, or the rows of a table, or texts, or words |
 | `validation.csv` | the predictions on the validation part |
+| `conflicts.csv` | for a person: instances with the same input and different labels; only if there are some |
 
 A folder is written beside its place and renamed when it is whole, so a killed writer leaves nothing to
 read.
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 
 from activebias import ActiveBias, PredictionHistory
 from activebias.checkpoint import read_checkpoint
+from activebias.report.cells import safe_cell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -86,7 +88,8 @@ class Instances:
     gave them after every epoch, and `believed_prob` that mean; `label_prob` is the same for the label, and
     `rival_prob` for the strongest class but the label: the audit ranks better with it. A model that
     memorised in the end still says here what it believed before. `weight` is the final v.
-    `position` is the row in the source; in tagging `sentence` and `word` count from 0.
+    `position` is the row in the source; in tagging `sentence` and `word` count from 0. `conflict` is the
+    group in `conflicts.csv`, 0 where there is none.
     """
 
     label: NDArray[np.int64]
@@ -98,6 +101,7 @@ class Instances:
     rival_prob: NDArray[np.float32] | None = None
     sentence: NDArray[np.int64] | None = None
     word: NDArray[np.int64] | None = None
+    conflict: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not belong together."""
@@ -108,6 +112,11 @@ class Instances:
     def __len__(self) -> int:
         """Return the number of instances."""
         return len(self.label)
+
+    @property
+    def num_conflicts(self) -> int:
+        """How many share their input with an instance of another label."""
+        return 0 if self.conflict is None else int((self.conflict > 0).sum())
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays that are there, by name."""
@@ -212,6 +221,12 @@ class RunFolder:
         with open(self.path / "validation.csv", encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
+    @property
+    def conflicts_file(self) -> Path | None:
+        """The list of instances with the same input and different labels, None where there are none."""
+        path = self.path / "conflicts.csv"
+        return path if path.is_file() else None
+
     def _check_length(self, name: str, length: int) -> None:
         if length != self.info.num_instances:
             raise ValueError(
@@ -277,10 +292,11 @@ def write_run(
     instances: Instances,
     inputs: Inputs,
     validation: Predictions,
+    conflicts: Sequence[Mapping[str, Any]] = (),
 ) -> RunFolder:
     """Write a run folder, whole or not at all; one that is there already is replaced.
 
-    `bias` is the bias, or its `state_dict()`.
+    `bias` is the bias, or its `state_dict()`. `conflicts` are the rows of `conflicts.csv`.
     """
     path = Path(path)
     check_target(path)
@@ -295,6 +311,8 @@ def write_run(
         np.savez_compressed(temporary / "instances.npz", **instances.arrays())
         _write_inputs(temporary, inputs)
         _write_validation(temporary / "validation.csv", validation, info.class_names)
+        if conflicts:
+            _write_conflicts(temporary / "conflicts.csv", conflicts)
         text = json.dumps({"format": FORMAT, **asdict(info)}, indent=2, ensure_ascii=False)
         (temporary / "run.json").write_text(text + "\n", encoding="utf-8")
         _move_into_place(temporary, path)
@@ -334,6 +352,13 @@ def _write_validation(path: Path, predictions: Predictions, class_names: Sequenc
         columns = (predictions.position, predictions.label, predictions.predicted, predictions.probability)
         for position, label, predicted, probability in zip(*columns, strict=True):
             writer.writerow([position, class_names[label], class_names[predicted], f"{probability:.6f}"])
+
+
+def _write_conflicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(rows[0])
+        writer.writerows([safe_cell(cell) for cell in row.values()] for row in rows)
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:

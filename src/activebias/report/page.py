@@ -164,8 +164,9 @@ def _columns(view: RunView) -> dict[str, Any]:
         name: getattr(found, name) for name in ("score", "confidence", "variability", "correctness", "visits")
     }
     columns["suspect"] = view.suspected.astype(np.int64)
-    if instances.word is not None:
-        columns["word"] = instances.word
+    for name in ("word", "conflict"):
+        if (values := getattr(instances, name)) is not None:
+            columns[name] = values
     return columns
 
 

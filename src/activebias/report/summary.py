@@ -67,6 +67,15 @@ def figures(view: RunView) -> list[dict[str, Any]]:
         },
         {"value": f"{sure:,}", "name": "of them sure", "note": f"score {SURE} or more"},
     ]
+    if conflicts := view.instances.num_conflicts:
+        found.append(
+            {
+                "value": f"{conflicts:,}",
+                "name": "conflicts",
+                "note": "same input, other label",
+                "accent": True,
+            }
+        )
     errors = view.info.curves.get("validation_error", ())
     if len(errors):
         best = int(np.argmin(errors))
@@ -133,6 +142,11 @@ def advice(view: RunView) -> list[str]:
     steps = []
     if view.info.warnings:
         steps.append("Read the warning first: it says how far the findings can be trusted.")
+    if conflicts := view.instances.num_conflicts:
+        steps.append(
+            f"Compare the {conflicts:,} instances whose input comes with another label too: choose "
+            "“Conflicts” above the table. A label is wrong, or the input does not tell the class."
+        )
     if sure:
         steps.append(
             f"Look through the {plural(sure, 'sure suspect', 'sure suspects')} near the top of the table, "

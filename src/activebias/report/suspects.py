@@ -9,11 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from activebias import Audit, audit
+from activebias.report.cells import safe_cell
 from activebias.report.files import replacing
 from activebias.report.folder import Inputs, RunFolder
 
-# A spreadsheet takes a cell that begins with one of these for a formula.
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 EXCERPT_LENGTH = 80
 
 
@@ -40,7 +39,7 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
         "label_prob": instances.label_prob,
         "believed_prob": instances.believed_prob,
     }
-    suspected = found.suspected
+    suspected, conflict = found.suspected, instances.conflict
     for index in found.order[:limit].tolist():
         row: dict[str, Any] = {
             "index": index,
@@ -48,6 +47,7 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
             "believed": names[instances.believed[index]],
             "score": _known(found.score[index]),
             "suspected": bool(suspected[index]),
+            "conflict": None if conflict is None else int(conflict[index]) or None,
             **{name: _known(values[index]) for name, values in numbers.items()},
             "visits": int(found.visits[index]),
             "position": int(instances.position[index]),
@@ -78,23 +78,6 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     """
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"
-
-
-def safe_cell(value: Any) -> Any:
-    """Return a text so that no spreadsheet runs it: with an apostrophe before what looks like a formula.
-
-    Numbers stay as they are, also those that come as text.
-
-    >>> [safe_cell(value) for value in ("=1+1", "-dash", "-1", -0.5, "plain")]
-    ["'=1+1", "'-dash", '-1', -0.5, 'plain']
-    """
-    if not isinstance(value, str) or not value.startswith(FORMULA_STARTS):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return "'" + value
-    return value if value[0] in "+-" else "'" + value
 
 
 def write_csv(folder: RunFolder, found: Audit, path: Path, *, exact: bool = False) -> None:

@@ -73,6 +73,19 @@ Report.data = (() => {
     return (instance) => (places[instance] < 0 ? null : address(places[instance]));
   }
 
+  /** Functions from an instance to the other labels that its input has, and to the instances that have them. */
+  function conflictsOf({ conflict, label }) {
+    const labels = new Map();
+    conflict?.forEach((group, i) => {
+      if (!labels.has(group)) labels.set(group, new Set());
+      labels.get(group).add(label[i]);
+    });
+    return {
+      otherLabels: (i) => (conflict?.[i] ? [...labels.get(conflict[i])].filter((code) => code !== label[i]) : []),
+      contradicting: (i) => Array.from(label.keys()).filter((other) => conflict[other] === conflict[i] && label[other] !== label[i]),
+    };
+  }
+
   async function load(run) {
     const [columns, fields, picture, history] = await Promise.all([
       columnsOf(run.columns),
@@ -86,6 +99,7 @@ Report.data = (() => {
       columns,
       fields,
       picture,
+      ...conflictsOf(columns),
       className: (code) => run.class_names[code] ?? `class ${code}`,
       /** What to call an instance: by its place in the source, counted from 0. */
       nameOf: (i) => `${NAMES[run.kind]} ${columns.position[i]}${columns.word ? `, word ${columns.word[i]}` : ""}`,

@@ -1,7 +1,8 @@
 "use strict";
 /* One instance: in the panel when it is chosen, in the tip while the pointer is over it. */
 Report.detail = (() => {
-  const { byId, make, fill, terms, decimal, percent, shorten } = Report.dom;
+  const { byId, make, fill, terms, count, decimal, percent, shorten } = Report.dom;
+  const MOST_NAMED = 5;
 
   /** Say in words what a picture shows, for those who do not see it. */
   function altText(run, i) {
@@ -28,6 +29,17 @@ Report.detail = (() => {
       make("strong", { class: "differs" }, run.className(believed[i])), ` (${percent(sure[i])} on average).`);
   }
 
+  /** Where the same input has another label, name those instances, each as a button that shows it. */
+  function conflict(run, i) {
+    if (!run.columns.conflict?.[i]) return null;
+    const others = run.contradicting(i);
+    if (!others.length) return make("p", { class: "verdict" }, "The same input has another label in the validation part: see conflicts.csv in the run folder.");
+    const buttons = others.slice(0, MOST_NAMED).map((other) =>
+      make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(other) }, `${run.nameOf(other)}: ${shorten(run.className(run.columns.label[other]), 60)}`));
+    const more = others.length - buttons.length;
+    return make("div", { class: "verdict conflict" }, make("p", {}, "The same input has another label:"), ...buttons, more ? make("span", { class: "note" }, `and ${count(more)} more`) : null);
+  }
+
   /** A word of a sentence is shown in its sentence. */
   function fieldValue(run, field, i) {
     const text = field.at(i);
@@ -50,6 +62,7 @@ Report.detail = (() => {
         make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(null) }, "Close")),
       picture(run, i, { class: "picture" }),
       verdict(run, i),
+      conflict(run, i),
       make("p", { class: "chart-title" }, "Probability of the label in training"),
       chart,
       terms([

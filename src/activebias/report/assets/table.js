@@ -31,11 +31,12 @@ Report.table = (() => {
     const wantedLabel = byId("label").value, wantedBelieved = byId("believed").value;
     const least = byId("least").value === "" ? -Infinity : Number(byId("least").value);
     const words = byId("search").value.trim().toLowerCase();
-    const onlySuspects = byId("show").value === "suspects" && !restriction;
+    const shown = restriction ? "all" : byId("show").value;
     const matches = (i) => !words || String(position[i]) === words || run.fields.some((field) => field.at(i)?.toLowerCase().includes(words));
     const kept = [];
     for (let i = 0; i < label.length; i += 1) {
-      if (onlySuspects && !run.columns.suspect[i]) continue;
+      if (shown === "suspects" && !run.columns.suspect[i]) continue;
+      if (shown === "conflicts" && !run.columns.conflict[i]) continue;
       if (restriction && !restriction.has(i)) continue;
       if (wantedLabel !== "" && label[i] !== Number(wantedLabel)) continue;
       if (wantedBelieved !== "" && believed[i] !== Number(wantedBelieved)) continue;
@@ -84,6 +85,12 @@ Report.table = (() => {
     refresh();
   }
 
+  /** What else the same input is labelled, below the label. */
+  function otherLabels(i) {
+    const names = run.otherLabels(i).map(run.className);
+    return names.length ? make("span", { class: "clamped also" }, `also ${names.join(", ")}`) : null;
+  }
+
   function drawRow(i, chosen) {
     const { columns } = run;
     const caption = run.caption(i);
@@ -94,7 +101,7 @@ Report.table = (() => {
     const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: "number" }, show(columns[key][i])));
     return make("tr", { "data-instance": i, "aria-current": i === chosen ? "true" : null, onclick: () => Report.main.choose(i) },
       make("th", { scope: "row", class: "what" }, open),
-      make("td", { class: "class-name" }, make("span", { class: "clamped" }, run.className(columns.label[i]))),
+      make("td", { class: "class-name" }, make("span", { class: "clamped" }, run.className(columns.label[i])), otherLabels(i)),
       make("td", { class: `class-name${differs}` }, make("span", { class: "clamped" }, run.className(columns.believed[i]))),
       ...numbers);
   }
@@ -128,10 +135,10 @@ Report.table = (() => {
 
   function csv() {
     const { columns, fields } = run;
-    const head = ["index", "label", "believed", "score", "suspected", ...CSV_NUMBERS, ...fields.map((field) => field.name)];
+    const head = ["index", "label", "believed", "score", "suspected", "conflict", ...CSV_NUMBERS, ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
       String(i), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
-      columns.suspect[i] ? "True" : "False", ...CSV_NUMBERS.map((key) => known(columns[key][i])), ...fields.map((field) => field.at(i) ?? ""),
+      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), ...CSV_NUMBERS.map((key) => known(columns[key][i])), ...fields.map((field) => field.at(i) ?? ""),
     ]);
     return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
   }
@@ -156,6 +163,8 @@ Report.table = (() => {
     restriction = null;
     order = { key: "score", direction: "descending" };
     byId("filters").reset();
+    for (const choice of byId("show").querySelectorAll("[value=conflicts]")) choice.remove();
+    if (run.columns.conflict) byId("show").append(make("option", { value: "conflicts" }, "Conflicts"));
     classChoices(byId("label"));
     classChoices(byId("believed"));
     refresh();

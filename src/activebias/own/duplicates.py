@@ -1,0 +1,96 @@
+"""Examples with the same input: how many there are, and which of them have different labels."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@final
+@dataclass(frozen=True)
+class Conflicts:
+    """Groups of instances with the same input and different labels, numbered from 1.
+
+    `train` is the number of every training instance's group, 0 where there is none. `rows` are those of
+    `conflicts.csv`: the members of both parts, group by group. In tagging the instances are words, and the
+    input of a word is its sentence and its place there.
+    """
+
+    train: NDArray[np.int64]
+    rows: tuple[Mapping[str, Any], ...]
+
+    def note(self, what: str) -> list[str]:
+        """Say how many there are."""
+        if not self.rows:
+            return []
+        number = self.rows[-1]["group"]
+        return [
+            f"Same input, different labels: {len(self.rows)} {what} in {number} group{'s' * (number > 1)}. "
+            "The run folder's conflicts.csv lists them."
+        ]
+
+
+def find_conflicts(
+    groups: Sequence[Hashable],
+    labels: Sequence[str],
+    *,
+    in_train: NDArray[np.bool_],
+    position: NDArray[np.int64],
+    describe: Callable[[Sequence[int]], Sequence[str]],
+    word: NDArray[np.int64] | None = None,
+) -> Conflicts:
+    """Find the groups, from one entry per instance of both parts, in the order of the source.
+
+    Instances of the same group have the same input. `describe` is asked for the members only.
+    """
+    numbers = conflict_numbers(groups, labels)
+    members = sorted(np.flatnonzero(numbers).tolist(), key=numbers.__getitem__)
+    rows = tuple(
+        {
+            "group": int(numbers[k]),
+            "part": "training" if in_train[k] else "validation",
+            "label": labels[k],
+            "position": int(position[k]),
+            **({} if word is None else {"word": int(word[k])}),
+            "instance": text,
+        }
+        for k, text in zip(members, describe(members) if members else (), strict=True)
+    )
+    return Conflicts(numbers[in_train], rows)
+
+
+def conflict_numbers(groups: Sequence[Hashable], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Number the groups that have different labels, from 1 as they come; return every member's, or 0.
+
+    >>> conflict_numbers(["a", "b", "b", "c", "a", "c"], ["cat", "dog", "dog", "cat", "dog", "dog"])
+    array([1, 0, 0, 2, 1, 2])
+    """
+    labels_of: dict[Hashable, set[str]] = {}
+    for group, label in zip(groups, labels, strict=True):
+        labels_of.setdefault(group, set()).add(label)
+    conflicting = (group for group, different in labels_of.items() if len(different) > 1)
+    numbers = {group: number for number, group in enumerate(conflicting, 1)}
+    return np.array([numbers.get(group, 0) for group in groups], dtype=np.int64)
+
+
+def note_duplicates(what: str, groups: Sequence[Hashable], in_train: NDArray[np.bool_]) -> list[str]:
+    """Say how many examples repeat an earlier one of their group, and whether the parts share some.
+
+    >>> note_duplicates("rows", ["a", "b", "a", "b", "b"], np.array([True, False, True, False, False]))
+    ['Duplicate rows: 3, none of them divided between the parts.']
+    >>> note_duplicates("rows", ["a", "b", "a", "a"], np.array([True, True, False, False]))
+    ['Duplicate rows: 2. The training part has 2 rows of the validation part too, which flatters its error.']
+    """
+    number = len(groups) - len(set(groups))
+    if not number:
+        return []
+    trained = {group for group, flag in zip(groups, in_train, strict=True) if flag}
+    shared = sum(group in trained for group, flag in zip(groups, in_train, strict=True) if not flag)
+    if not shared:
+        return [f"Duplicate {what}: {number}, none of them divided between the parts."]
+    return [
+        f"Duplicate {what}: {number}. The training part has {shared} {what} of the validation part too, "
+        "which flatters its error."
+    ]
