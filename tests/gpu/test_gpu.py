@@ -295,6 +295,18 @@ def test_a_wide_history_has_the_cpus_scores(deterministic, no_waiting):
     torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
 
 
+def test_graphs_made_under_inference_mode_serve_outside_of_it():
+    bias = ab.ActiveBias("wpv", num_instances=64, num_classes=10, device="cuda")
+    bias.sampler(batch_size=64)
+    with torch.inference_mode():
+        bias.set_epoch(0)
+    logits = torch.randn(64, 10, device="cuda", requires_grad=True)
+    targets, index = torch.randint(10, (64,), device="cuda"), torch.arange(64, device="cuda")
+    bias.loss(logits, targets, index).backward()
+    bias.record(index, torch.full((64,), 0.5, device="cuda"))
+    assert bias.history.values()[1].sum(1).tolist() == [3] * 64
+
+
 def test_an_overflowing_history_keeps_the_latest_and_says_so():
     bias = ab.ActiveBias("sd", num_instances=100, num_classes=10, device="cuda")
     bias.set_epoch(0)
