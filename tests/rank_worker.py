@@ -102,10 +102,10 @@ def accumulate_weighted(rank, num_ranks, num_parts):
     return report(bias, model.module, drawn)
 
 
-def tag(rank, num_ranks):
-    """Tag sentences of different lengths: ranks have different numbers of words in every step."""
+def tag(rank, num_ranks, lengths):
+    """Tag 21 sentences of the given lengths: ranks have different numbers of words in a step."""
     generator = torch.Generator().manual_seed(0)
-    lengths = torch.randint(1, 9, (21,), generator=generator)
+    lengths = torch.tensor(lengths)
     tokens = ab.TokenIndex(lengths)
     words = torch.randn(21, 8, 6, generator=generator)
     tags = torch.randint(10, (21, 8), generator=generator)

@@ -88,10 +88,15 @@ def test_accumulating_gradients_in_a_filled_last_step(tmp_path):
         assert_as_on_one_rank(several[0], one)
 
 
-def test_tagging_with_different_numbers_of_words_on_every_rank(tmp_path):
-    several = run_ranks(tmp_path, 2, tag)
+RAGGED = [1, 8, 4, 3, 6, 7, 8, 2, 5, 5, 1, 3, 8, 6, 2, 7, 4, 1, 6, 3, 8]
+ONE_SHORTER = [4] * 20 + [2]  # most batches need no padding, so nothing is left out of them
+
+
+@pytest.mark.parametrize("lengths", [RAGGED, ONE_SHORTER], ids=["ragged", "one shorter"])
+def test_tagging_with_different_numbers_of_words_on_every_rank(lengths, tmp_path):
+    several = run_ranks(tmp_path, 2, tag, lengths)
     assert_same_everywhere(several)
-    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, tag)[0])
+    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, tag, lengths)[0])
 
 
 def exchange_more_than_announced(rank, num_ranks):

@@ -55,6 +55,16 @@ def sort_last(array: Array) -> Array:
     return array.sort(-1).values if isinstance(array, torch.Tensor) else np.sort(array, axis=-1)
 
 
+def running_sum(array: Array) -> Array:
+    """Return the sums up to every entry along the last dimension.
+
+    A GPU's may vary by rounding from run to run, and torch refuses it where nothing may: there the CPU adds.
+    """
+    if isinstance(array, torch.Tensor) and array.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return array.cpu().cumsum(-1).to(array.device)
+    return array.cumsum(-1)
+
+
 def middle_two(array: Array, count: Array) -> tuple[Array, Array]:
     """Return the two middle ones of the `count` finite values of every row; the others must be inf.
 

@@ -43,7 +43,8 @@ class ActiveBias:
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
-        device: where history and scores live. On a GPU nothing in a training step waits for the device.
+        device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
+            history on the CPU waits for the probabilities of every step.
         seed: of the order of instances; no global random state is used.
         history_file: put the history into a memory-mapped file (needs a window, on the CPU).
         group: the process group whose ranks train together; None for all.

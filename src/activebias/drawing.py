@@ -8,7 +8,7 @@ level, never the data set. All sums are float64.
 import numpy as np
 import torch
 
-from activebias._arrays import Array, arange_like, cast, namespace, native
+from activebias._arrays import Array, arange_like, cast, namespace, native, running_sum
 
 BLOCK = 64
 
@@ -63,7 +63,7 @@ class BlockSums:
         index = xp.zeros_like(uniform, dtype=xp.int64)
         for level in reversed(self._levels):
             block = native(level).reshape(-1, BLOCK)[index]
-            cumulative = cast(block, "float64").cumsum(-1)
+            cumulative = running_sum(cast(block, "float64"))
             # Rounding must not carry the target past the block's end, where the padding is.
             end = cumulative[..., -1]
             target = xp.minimum(target, xp.nextafter(end, xp.zeros_like(end)))
@@ -94,7 +94,7 @@ def draw_directly(scores: Array, uniform: Array) -> Array:
     tensor([[2, 1, 2]])
     """
     xp, num_instances = namespace(uniform), scores.shape[-1]
-    cumulative = cast(scores, "float64").cumsum(-1)
+    cumulative = running_sum(cast(scores, "float64"))
     total = cumulative[..., -1:]
     anywhere = cast(uniform * 2 * num_instances, "int64") % num_instances
     target = xp.minimum(((uniform - 0.5) * 2).clip(0) * total, xp.nextafter(total, xp.zeros_like(total)))

@@ -79,7 +79,8 @@ class Graphed:
         often = [shape for shape, number in self._seen.most_common(MOST_GRAPHS) if number >= OFTEN]
         for shape in [*expected, *often]:
             if shape not in self._graphs and len(self._graphs) < MOST_GRAPHS:
-                self._graphs[shape] = self._record(shape)
+                with torch.inference_mode(False):  # it must serve outside of inference too
+                    self._graphs[shape] = self._record(shape)
         self._seen.clear()
 
     def _record(self, shape: Shape) -> _Recorded:

@@ -251,8 +251,10 @@ class PredictionHistory:
     def own_capture(self) -> Iterator[None]:
         """Capture `append` in a graph that will be dropped when the storage moves."""
         captured = self._captured
-        yield
-        self._captured = captured
+        try:
+            yield
+        finally:
+            self._captured = captured
 
     def _grow(self, needed: int) -> None:
         capacity = max(needed, int(self.capacity * GROWTH))

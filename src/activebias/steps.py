@@ -95,10 +95,12 @@ class Step:
 
     def mean(self, loss: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the mean loss over what counts; of words, over those of all ranks."""
-        if mask is None:
+        together = self.num_ranks > 1 and loss.dim() > 1
+        if mask is None and not together:
             return loss.mean()
-        count = mask.sum().to(loss)
-        if self.num_ranks == 1 or loss.dim() == 1:
+        # Where nothing is left out there is no mask, but the other ranks may have one: all must add up.
+        count = loss.new_full((), loss.numel()) if mask is None else mask.sum().to(loss)
+        if not together:
             return loss.sum() / count.clamp(min=1)
         # DistributedDataParallel divides the sum of the gradients by the number of ranks.
         dist.all_reduce(count, group=self._group)

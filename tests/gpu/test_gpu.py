@@ -256,22 +256,55 @@ def test_shapes_that_do_not_match_are_refused_before_anything_changes():
     assert bias.history.values()[1].sum(1).tolist() == [1] * 64
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_a_wide_history_has_the_cpus_scores(deterministic):
+@pytest.fixture(params=[False, True], ids=["", "deterministic"])
+def deterministic(request):
+    """Let torch do as it likes, or refuse what may vary between runs."""
+    torch.use_deterministic_algorithms(request.param)
+    yield request.param
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("num_instances", [200, 20_000])  # one pass over all, and the tree of sums
+def test_the_gpu_draws_what_the_cpu_draws(num_instances, deterministic):
+    drawn = []
+    prob = torch.rand(num_instances, generator=torch.Generator().manual_seed(0))
+    for device in ("cpu", "cuda"):
+        # In a window of one a score is 1 - p: the same bits on both.
+        bias = ab.ActiveBias("sd", num_instances=num_instances, num_classes=10, window=1, device=device)
+        bias.set_epoch(0)
+        bias.record(torch.arange(num_instances), prob)
+        drawn.append(list(bias.sampler(batch_size=16)))
+    assert drawn[1] == drawn[0]
+
+
+def test_a_wide_history_has_the_cpus_scores(deterministic, no_waiting):
+    torch.cuda.set_sync_debug_mode("default")
     made = [ab.ActiveBias("spv", num_instances=20, num_classes=10, device=d) for d in ("cpu", "cuda")]
     for bias in made:
         bias.history.make_room(400)
         bias.set_epoch(0)
-    torch.use_deterministic_algorithms(deterministic)
-    try:
-        for index, prob in batches(100, num_instances=20):
-            for bias in made:
-                bias.record(index.to(bias.device), prob.round(decimals=2).to(bias.device))
-    finally:
-        torch.use_deterministic_algorithms(False)
+    for index, prob in batches(100, num_instances=20):
+        prob = prob.round(decimals=2)
+        made[0].record(index, prob)
+        index, prob = index.cuda(), prob.cuda()
+        torch.cuda.set_sync_debug_mode("default" if deterministic else "error")
+        made[1].record(index, prob)
+        torch.cuda.set_sync_debug_mode("default")
     assert made[1].history.values()[1].sum(1).max() > 256
     assert made[1].history.num_overwritten == 0
     torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
+
+
+def test_graphs_made_under_inference_mode_serve_outside_of_it():
+    bias = ab.ActiveBias("wpv", num_instances=64, num_classes=10, device="cuda")
+    bias.sampler(batch_size=64)
+    with torch.inference_mode():
+        bias.set_epoch(0)
+    logits = torch.randn(64, 10, device="cuda", requires_grad=True)
+    targets, index = torch.randint(10, (64,), device="cuda"), torch.arange(64, device="cuda")
+    bias.loss(logits, targets, index).backward()
+    bias.record(index, torch.full((64,), 0.5, device="cuda"))
+    assert bias.history.values()[1].sum(1).tolist() == [3] * 64
 
 
 def test_an_overflowing_history_keeps_the_latest_and_says_so():
