@@ -157,6 +157,7 @@ def test_reproduce_everything_tells_what_is_left_out(tmp_path):
     assert json.loads(result.stdout) == {"rows": []}
     rows = [name for name in RECIPES if get_recipe(name).row is not None]
     assert all(f"{name} is left out" in result.stderr for name in rows)
+    assert result.stderr.count("is left out") == len(rows)
     assert "no results" in run("reproduce", "mnist-fc", "--trials", "0", "--out", tmp_path).stderr
 
 

@@ -70,10 +70,10 @@ class _Row:
     def apart(self, metric: str) -> tuple[int, int, int]:
         """Return how many others are differences here alone, in the paper alone, or of opposite sign."""
         findings = [pair[1:] for pair in paper_findings(self.results, row=self.recipe.row, metric=metric)]
-        here = sum(ours != "no difference" == theirs for ours, theirs in findings)
-        there = sum(ours == "no difference" != theirs for ours, theirs in findings)
-        held, total = self.held(metric)
-        return here, there, total - held - here - there
+        apart = [(ours, theirs) for ours, theirs in findings if ours != theirs]
+        here = sum(theirs == "no difference" for _, theirs in apart)
+        there = sum(ours == "no difference" for ours, _ in apart)
+        return here, there, len(apart) - here - there
 
     def same_signs(self, metric: str) -> int:
         """Return how many methods stand on the paper's side of their baseline, significantly or not."""

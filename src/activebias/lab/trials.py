@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -89,7 +90,8 @@ def run_trials(
             teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
         # A model that is kept has to be found whole when the run is stopped: those are trained one by one.
         if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
-            missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
+            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+                missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
     for seed, wanted in missing.items():
         assert dataset is not None
         data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)

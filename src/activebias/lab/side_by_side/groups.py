@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import chain
 from typing import Any, final
 
@@ -49,22 +49,11 @@ def run_side_by_side(
     listener: Listener,
     teacher: Tensor | None,
 ) -> dict[int, list[Method]]:
-    """Train what is missing where several models at once are of use; return what is still missing."""
+    """Train what is missing where several models at once are of use; return what is still missing.
+
+    On a GPU it must be the current one: kernels, graphs and the learning rate go there.
+    """
     device = torch.device(place.device)
-    # Kernels, graphs and the learning rate go to the current GPU, which need not be the place's.
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        return _run_side_by_side(recipe, dataset, missing, place, listener, teacher, device)
-
-
-def _run_side_by_side(
-    recipe: Recipe,
-    dataset: Dataset,
-    missing: Missing,
-    place: Place,
-    listener: Listener,
-    teacher: Tensor | None,
-    device: torch.device,
-) -> dict[int, list[Method]]:
     first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
     drawing = [method.name for methods in missing.values() for method in methods if method.order != "scan"]
     if first.tokens is not None and drawing:
