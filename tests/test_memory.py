@@ -159,5 +159,5 @@ def test_selecting_the_median_is_sorting_for_it():
         count = torch.randint(1, width + 1, (200,), generator=generator)
         values = torch.rand(200, width, generator=generator).round(decimals=1)  # with many equal ones
         values = torch.where(torch.arange(width) < count[:, None], values, float("inf"))
-        for ours, theirs in zip(select_middle_two(values), middle_two(values, count), strict=True):
+        for ours, theirs in zip(select_middle_two(values, count), middle_two(values, count), strict=True):
             assert torch.equal(ours, theirs)

@@ -71,7 +71,7 @@ def middle_two(array: Array, count: Array) -> tuple[Array, Array]:
     They are the same where the number is odd.
     """
     if isinstance(array, torch.Tensor) and array.is_cuda and array.shape[-1] > WIDE and may_select():
-        return select_middle_two(array)
+        return select_middle_two(array, count)
     return take_last(sort_last(array), at_least(count - 1, 0) // 2, count // 2)
 
 
@@ -83,10 +83,16 @@ def may_select() -> bool:
     return not torch.are_deterministic_algorithms_enabled()
 
 
-def select_middle_two(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `middle_two` does without sorting: torch's median is the lower of the two."""
-    values = torch.where(array.isinf(), float("nan"), array)
-    return values.nanmedian(-1).values, -((-values).nanmedian(-1).values)
+def select_middle_two(array: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `middle_two` does without sorting: torch's median is the lower of the two.
+
+    The upper one is the same where more than half of the values are not above it, else the next larger.
+    """
+    lower = torch.where(array.isinf(), float("nan"), array).nanmedian(-1).values
+    above = array > lower.unsqueeze(-1)
+    next_larger = torch.where(above, array, float("inf")).amin(-1)
+    not_above = array.shape[-1] - above.sum(-1)
+    return lower, torch.where(not_above > count // 2, lower, next_larger)
 
 
 def take_last(array: Array, first: Array, second: Array) -> tuple[Array, Array]:

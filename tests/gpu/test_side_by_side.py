@@ -1,15 +1,19 @@
 """Side by side on a GPU: the operators equal torch's, and a run equals the same run on a CPU."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.func import functional_call, vmap
 
 import activebias as ab
 from activebias.lab import Optimiser, Place, get_recipe, run_trials
+from activebias.lab.models import Dropout
 from activebias.lab.prepared import prepare
 from activebias.lab.side_by_side import Lane, SideBySide, Trials
+from activebias.lab.side_by_side.layers import StackableDropout
 from side_by_side_cases import RECIPES, made_up, small
 
 pytestmark = [
@@ -34,6 +38,8 @@ def close(ours, theirs, tolerance):
         (32, 64, 5, 1, 2, 14),
         (16, 16, 3, 1, 1, 9),
         (16, 32, 3, 2, 1, 8),
+        (32, 16, 4, 3, 0, 11),
+        (64, 64, 3, 1, 1, 8),
         (3, 7, 4, 3, 0, 11),
     ],
 )
@@ -69,7 +75,7 @@ def test_batch_norm_of_many_models(dtype, tolerance):
     values = (2 * torch.randn(3, 8, 6, 5, 20, device="cuda", generator=generator) + 1).to(dtype)
     weight, bias = (torch.randn(3, 20, device="cuda", generator=generator) for _ in range(2))
     ours = [tensor.clone().requires_grad_() for tensor in (values, weight, bias)]
-    result, mean, variance = stacked_norm(*ours, 1e-3, 0.1)
+    result, (mean, variance, _, _) = stacked_norm(*ours, 1e-3, 0.1)
     gradient = torch.randn(result.shape, device="cuda", generator=generator).to(dtype)
     result.backward(gradient)
     for model in range(3):
@@ -98,6 +104,25 @@ def test_pooling_of_many_models():
     for tensor in (result, expected):
         tensor.backward(gradient)
     assert torch.equal(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize(("keep", "shape", "row_length"), [(0.5, (6, 40), None), (0.75, (5, 7, 11), 8000)])
+def test_dropout_of_many_models(keep, shape, row_length):
+    generators = [torch.Generator().manual_seed(seed) for seed in range(3)]
+    layers = [Dropout(keep, generator=generator, row_length=row_length).cuda() for generator in generators]
+    layer = StackableDropout(copy.deepcopy(layers[0]))
+    state = {name: torch.stack([getattr(each, name) for each in layers]) for name in ("seed", "step")}
+    values = torch.randn(3, *shape, device="cuda")
+    ours, theirs = (values.clone().requires_grad_() for _ in range(2))
+    for _ in range(3):
+        result = vmap(lambda *given: functional_call(layer, given[0], given[1:]))(state, ours)
+        expected = torch.stack([each(value) for each, value in zip(layers, theirs, strict=True)])
+        torch.testing.assert_close(result, expected)
+        gradient = torch.randn_like(result)
+        for tensor in (result, expected):
+            tensor.backward(gradient)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert state["step"].tolist() == [3, 3, 3]
 
 
 def train(recipe, dataset, teacher, methods, device, epochs=4):

@@ -26,37 +26,51 @@ def _source(row, step, S: tl.constexpr, PAD: tl.constexpr, TRANSPOSED: tl.conste
 @triton.jit
 def convolve(
     values, weights, bias, outputs,
-    B, H_IN, W_IN, H_OUT, W_OUT,
+    B, H_IN: tl.constexpr, W_IN: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
     model_stride, weight_model_stride, weight_window_stride, weight_inner_stride, weight_outer_stride,
     C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
     S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
-    TRANSPOSED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    TRANSPOSED: tl.constexpr, PHASES: tl.constexpr, HAS_BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o] + bias[o]; TRANSPOSED: backwards, for the gradient.
 
     Where the channels are one block (C == BR), a block is one window position, and the position's arithmetic
-    is done for its rows once instead of for every element.
+    is done for its rows once instead of for every element. Backwards at a stride S, an output then sees every
+    S-th window position alone: which ones is its phase, and the rows of a program are of one phase (PHASES ==
+    S, else 1).
     """
     model = tl.program_id(2).to(tl.int64)
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    phase = tl.program_id(0) % (PHASES * PHASES)
+    phase_y, phase_x = phase // PHASES, phase % PHASES
+    rows = tl.program_id(0) // (PHASES * PHASES) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    image = rows // (H_OUT * W_OUT)
-    y = (rows // W_OUT) % H_OUT
-    x = rows % W_OUT
-    row_exists = rows < B * H_OUT * W_OUT
+    num_y: tl.constexpr = (H_OUT + PHASES - 1) // PHASES
+    num_x: tl.constexpr = (W_OUT + PHASES - 1) // PHASES
+    image = rows // (num_y * num_x)
+    y = (rows // num_x) % num_y * PHASES + phase_y
+    x = rows % num_x * PHASES + phase_x
+    row_exists = (image < B) & (y < H_OUT) & (x < W_OUT)
     base = values + model * model_stride
     weight_base = weights + model * weight_model_stride + columns[None, :] * weight_outer_stride
     column_exists = (columns < OUT)[None, :]
     total = tl.zeros((BM, BN), dtype=tl.float32)
     if C == BR:
         channel = tl.arange(0, C)
-        for window in range(R // C):
-            h, h_exists = _source(y, window // KW, S, PAD_H, TRANSPOSED)
-            w, w_exists = _source(x, window % KW, S, PAD_W, TRANSPOSED)
+        first_h, first_w = (phase_y + PAD_H) % PHASES, (phase_x + PAD_W) % PHASES
+        KH: tl.constexpr = R // C // KW
+        num_w: tl.constexpr = (KW + PHASES - 1) // PHASES
+        for number in range((KH + PHASES - 1) // PHASES * num_w):
+            step_h = first_h + number // num_w * PHASES
+            step_w = first_w + number % num_w * PHASES
+            h, h_exists = _source(y, step_h, S, PAD_H, TRANSPOSED)
+            w, w_exists = _source(x, step_w, S, PAD_W, TRANSPOSED)
             exists = row_exists & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            if PHASES > 1:
+                exists = exists & (step_h < KH) & (step_w < KW)
             place = ((image * H_IN + h) * W_IN + w) * C
             patches = tl.load(base + place[:, None] + channel[None, :], mask=exists[:, None], other=0.0)
+            window = tl.minimum(step_h * KW + step_w, KH * KW - 1)
             kernel = tl.load(
                 weight_base + window * weight_window_stride + channel[:, None] * weight_inner_stride,
                 mask=column_exists,
@@ -82,19 +96,25 @@ def convolve(
             total = tl.dot(patches, kernel, total, input_precision=PRECISION)
     if HAS_BIAS:
         total += tl.load(bias + model * OUT + columns, mask=columns < OUT, other=0.0)[None, :].to(tl.float32)
-    place = (model * B * H_OUT * W_OUT + rows[:, None]) * OUT + columns[None, :]
+    row_place = ((model * B + image) * H_OUT + y) * W_OUT + x
+    place = row_place[:, None] * OUT + columns[None, :]
     tl.store(outputs + place, total.to(outputs.dtype.element_ty), mask=row_exists[:, None] & column_exists)
 
 
 @triton.jit
 def weight_gradient(
     values, gradients, partial,
-    B, H_IN, W_IN, H_OUT, W_OUT, K, model_stride, ROWS_PER_SPLIT,
+    B, H_IN: tl.constexpr, W_IN: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
+    K, model_stride, ROWS_PER_SPLIT,
     C: tl.constexpr, OUT: tl.constexpr, KW: tl.constexpr, R: tl.constexpr,
     S: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BR: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """partial[split, r, o] = Σ over the split's positions m of patch(m)[r] · gradients[m, o]."""
+    """partial[split, r, o] = Σ over the split's positions m of patch(m)[r] · gradients[m, o].
+
+    Where a block is a number of window positions with all their channels, the positions' arithmetic is done
+    once a row and position.
+    """
     model = tl.program_id(2).to(tl.int64)
     split = tl.program_id(1)
     num_inner: tl.constexpr = (R + BR - 1) // BR
@@ -119,6 +139,17 @@ def weight_gradient(
             patches = tl.load(
                 base + place[:, None] + tl.arange(0, BR)[None, :], mask=exists[:, None], other=0.0
             )
+        elif (C == 16) | (C == 32):
+            window = first_inner // C + tl.arange(0, BR // C)
+            h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, False)
+            w, w_exists = _source(x[:, None], (window % KW)[None, :], S, PAD_W, False)
+            exists = row_exists[:, None] & h_exists & w_exists & (h < H_IN) & (w < W_IN)
+            exists = exists & (window < R // C)[None, :]
+            place = ((image[:, None] * H_IN + h) * W_IN + w) * C
+            patches = tl.load(
+                base + place[:, :, None] + tl.arange(0, C)[None, None, :], mask=exists[:, :, None], other=0.0
+            )
+            patches = tl.reshape(patches, (BM, BR))
         else:
             window, channel = inner // C, inner % C
             h, h_exists = _source(y[:, None], (window // KW)[None, :], S, PAD_H, False)

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models import NormThenLeakyReLU, ReluThenPool
+from activebias.lab.models import Dropout, NormThenLeakyReLU, ReluThenPool
 from activebias.lab.side_by_side.convolution import stacked_convolution
+from activebias.lab.side_by_side.dropout import dropout_keys, stacked_dropout
 from activebias.lab.side_by_side.norm import affine, stacked_norm
 from activebias.lab.side_by_side.pool import stacked_pool
 
@@ -22,10 +23,14 @@ def with_stackable_layers(model: nn.Module) -> nn.Module:
     for name, child in model.named_children():
         if isinstance(child, nn.Conv1d | nn.Conv2d) and PatchConvolution.can_replace(child):
             setattr(model, name, PatchConvolution(child))
+        elif isinstance(child, nn.Linear):
+            setattr(model, name, StackableLinear(child))
         elif isinstance(child, NormThenLeakyReLU):
             setattr(model, name, StackableNorm(child))
         elif isinstance(child, ReluThenPool):
             setattr(model, name, StackablePool())
+        elif isinstance(child, Dropout):
+            setattr(model, name, StackableDropout(child))
         else:
             with_stackable_layers(child)
     return model
@@ -80,6 +85,27 @@ class PatchConvolution(nn.Module):
 
 
 @final
+class StackableLinear(nn.Module):
+    """A fully connected layer with the weights as the left factor: their gradient then has their layout.
+
+    As the right factor, transposed, their gradient comes out transposed too, and autograd turns it round: a
+    sixth of the MNIST CNN's time.
+    """
+
+    def __init__(self, layer: nn.Linear) -> None:
+        """Take over the layer's parameters."""
+        super().__init__()
+        self.weight, self.bias = layer.weight, layer.bias
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return (B, outputs) for values (B, inputs), and likewise with more leading dimensions."""
+        if not values.is_cuda or values.dim() != 2:
+            return F.linear(values, self.weight, self.bias)
+        outputs = (self.weight @ values.mT).mT
+        return outputs if self.bias is None else outputs + self.bias
+
+
+@final
 class StackableNorm(nn.Module):
     """Batch norm of images, then leaky ReLU, in float32 whatever comes in; running statistics as in torch."""
 
@@ -108,10 +134,10 @@ class StackableNorm(nn.Module):
             return self._activated(values, scale, shift)
         if values.is_cuda:
             channels_last = values.movedim(1, -1).unsqueeze(0)
-            outputs, mean, variance = stacked_norm(
+            outputs, moments = stacked_norm(
                 channels_last, self.weight.unsqueeze(0), self.bias.unsqueeze(0), self.eps, self.slope
             )
-            outputs, mean, variance = outputs.squeeze(0).movedim(-1, 1), mean.squeeze(0), variance.squeeze(0)
+            outputs, mean, variance = outputs.squeeze(0).movedim(-1, 1), moments[0, 0], moments[1, 0]
         else:
             variance, mean = torch.var_mean(values.float(), dim=(0, 2, 3), correction=0)
             scale = self.weight * torch.rsqrt(variance + self.eps)
@@ -124,9 +150,8 @@ class StackableNorm(nn.Module):
         return F.leaky_relu(normalised, self.slope).to(values.dtype)
 
     def _note(self, mean: Tensor, variance: Tensor, number: int) -> None:
-        kept = 1 - self.momentum
-        self.running_mean.mul_(kept).add_(mean * self.momentum)
-        self.running_var.mul_(kept).add_(variance * (self.momentum * number / (number - 1)))
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance * (number / (number - 1)), self.momentum)
         self.num_batches_tracked.add_(1)
 
 
@@ -140,3 +165,27 @@ class StackablePool(nn.Module):
             return F.max_pool2d(F.relu(values), 2)
         pooled: Tensor = stacked_pool(values.movedim(1, -1).unsqueeze(0))
         return pooled.squeeze(0).movedim(-1, 1)
+
+
+@final
+class StackableDropout(nn.Module):
+    """Dropout with the masks of the layer that it stands in for."""
+
+    seed: Tensor
+    step: Tensor
+
+    def __init__(self, layer: Dropout) -> None:
+        """Take over the layer's seed and step."""
+        super().__init__()
+        self.keep, self.row_length = layer.keep, layer.row_length
+        for name, buffer in layer.named_buffers():
+            self.register_buffer(name, buffer)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return values (B, …) with a new mask applied; in evaluation mode as they are."""
+        if not self.training:
+            return values
+        keys = dropout_keys(self.seed.unsqueeze(0), self.step.unsqueeze(0))
+        self.step.add_(1)
+        dropped: Tensor = stacked_dropout(values.unsqueeze(0), keys, self.keep, self.row_length)
+        return dropped.squeeze(0)

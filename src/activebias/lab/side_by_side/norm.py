@@ -5,68 +5,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from activebias.lab.side_by_side.convolution import joined
+from activebias.lab.side_by_side.convolution import joined, power
 
 _BLOCK, _ENOUGH_PROGRAMS = 2048, 1024
+# One program adds up what the splits of a model give.
+_MOST_SPLITS = 256
 
 
 @torch.library.custom_op("activebias::stacked_norm", mutates_args=())
 def stacked_norm(
     values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise values (K, B, H, W, C) by their moments: the outputs, and mean and variance (K, C).
+) -> tuple[Tensor, Tensor]:
+    """Normalise values (K, B, H, W, C) by their moments.
 
-    weight, bias: (K, C), float32. The variance is that of the batch, divided by its number.
+    Returns the outputs, and (4, K, C): mean, variance (of the batch, divided by its number), scale and shift.
+    weight, bias: (K, C), float32.
     """
     values = values.contiguous()
-    total, squares = _sums("moments", values)
-    number = values.numel() // total.numel()
-    mean = total / number
-    variance = (squares / number - mean * mean).clamp(min=0)
-    scale = weight * torch.rsqrt(variance + eps)
-    return affine(values, scale, bias - mean * scale, slope), mean, variance
+    sums = _sums("moments", values)
+    moments = _between_passes(
+        "scale_and_shift", sums, values, weight.contiguous(), bias.contiguous(), eps=eps
+    )
+    return affine(values, moments[2], moments[3], slope), moments
 
 
 @torch.library.custom_op("activebias::stacked_norm_gradient", mutates_args=())
 def norm_gradient(
-    gradient: Tensor,
-    values: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    eps: float,
-    slope: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of values, weight and bias."""
+    gradient: Tensor, values: Tensor, moments: Tensor, eps: float, slope: float
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient of the values, and (4, K, C): first those of weight and bias."""
     from activebias.lab.side_by_side import norm_kernels as kernels
 
     values, gradient = values.contiguous(), gradient.contiguous()
-    inverse = torch.rsqrt(variance + eps)
-    scale = weight * inverse
-    shift = bias - mean * scale
-    of_bias, products = _sums("gradient_sums", values, gradient, scale, shift, slope=slope)
-    of_weight = (products - mean * of_bias) * inverse  # Σ g · (x - mean) / deviation
-    number = values.numel() // of_bias.numel()
-    # dx = scale · (g - mean(g) - normalised(x) · mean(g · normalised(x))), with what is affine in x gathered.
-    by_value = -scale * inverse * of_weight / number
-    constant = -scale * of_bias / number - by_value * mean
+    mean, variance, scale, shift = moments
+    sums = _sums("gradient_sums", values, gradient, scale, shift, slope=slope)
+    of_parameters = _between_passes("gradient_of_parameters", sums, values, mean, variance, scale, eps=eps)
     of_values = torch.empty_like(values)
     size = values[0].numel()
     kernels.gradient_of_values[(-(-size // _BLOCK), len(values))](
-        values,
-        gradient,
-        scale,
-        shift,
-        by_value,
-        constant,
-        of_values,
-        size,
-        slope,
-        C=values.shape[-1],
-        BLOCK=_BLOCK,
-    )
-    return of_values, of_weight, of_bias
+        values, gradient, scale, shift, of_parameters[2], of_parameters[3], of_values, size, slope,
+        C=values.shape[-1], BLOCK=_BLOCK,
+    )  # fmt: skip
+    return of_values, of_parameters
 
 
 @torch.library.custom_op("activebias::stacked_affine", mutates_args=())
@@ -84,40 +64,51 @@ def affine(values: Tensor, scale: Tensor, shift: Tensor, slope: float) -> Tensor
 
 
 def _sums(kernel: str, values: Tensor, *others: Tensor, slope: float | None = None) -> Tensor:
-    """Run a kernel that sums over the rows of every model; returns its two sums, (2, K, C)."""
+    """Run a kernel that sums over the rows of every model; returns its two sums, (2, splits, K, C)."""
     from activebias.lab.side_by_side import norm_kernels as kernels
 
     num_models, channels = len(values), values.shape[-1]
-    rows = values[0].numel() // channels
-    block = max(16, 1 << (channels - 1).bit_length())
+    rows, block = values[0].numel() // channels, power(channels)
     at_once = _BLOCK // block
-    splits = max(1, min(-(-_ENOUGH_PROGRAMS // num_models), rows // (4 * at_once)))
+    splits = max(1, min(-(-_ENOUGH_PROGRAMS // num_models), rows // (4 * at_once), _MOST_SPLITS))
     per_split = -(-rows // splits)
     sums = torch.empty(2, splits, num_models, channels, dtype=torch.float32, device=values.device)
     numbers = [rows, per_split, num_models] + ([] if slope is None else [slope])
     getattr(kernels, kernel)[(splits, num_models)](
         values, *others, sums, *numbers, C=channels, BC=block, BM=at_once
     )
-    return sums.sum(1)
+    return sums
+
+
+def _between_passes(kernel: str, sums: Tensor, values: Tensor, *others: Tensor, eps: float) -> Tensor:
+    """Run a kernel that makes four numbers a model and channel, (4, K, C), of two sums."""
+    from activebias.lab.side_by_side import norm_kernels as kernels
+
+    _, splits, num_models, channels = sums.shape
+    results = sums.new_empty(4, num_models, channels)
+    number = values[0].numel() // channels
+    getattr(kernels, kernel)[(num_models,)](
+        sums, *others, results, number, eps, num_models, splits,
+        C=channels, BC=power(channels), BS=power(splits),
+    )  # fmt: skip
+    return results
 
 
 @stacked_norm.register_fake
-def _(
-    values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return values.new_empty(values.shape), torch.empty_like(weight), torch.empty_like(weight)
+def _(values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
+    return values.new_empty(values.shape), weight.new_empty(4, *weight.shape)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    values, weight, bias, ctx.eps, ctx.slope = inputs
-    ctx.save_for_backward(values, weight, bias, output[1], output[2])
+    values, _, _, ctx.eps, ctx.slope = inputs
+    ctx.save_for_backward(values, output[1])
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, gradient: Tensor, *of_moments: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, gradient: Tensor, of_moments: Tensor | None) -> tuple[Tensor | None, ...]:
     # The moments are only noted (running statistics): nothing is learned through them.
-    of_values, of_weight, of_bias = norm_gradient(gradient, *ctx.saved_tensors, ctx.eps, ctx.slope)
-    return of_values, of_weight, of_bias, None, None
+    of_values, of_parameters = norm_gradient(gradient, *ctx.saved_tensors, ctx.eps, ctx.slope)
+    return of_values, of_parameters[0], of_parameters[1], None, None
 
 
 stacked_norm.register_autograd(_backward, setup_context=_remember)
@@ -126,11 +117,14 @@ stacked_norm.register_autograd(_backward, setup_context=_remember)
 @stacked_norm.register_vmap
 def _(
     info: Any, in_dims: tuple[int | None, ...], *arguments: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     """Let the mapped dimension join the models'."""
     tensors = [joined(*pair, info.batch_size) for pair in zip(arguments[:3], in_dims[:3], strict=True)]
-    outputs = stacked_norm(*tensors, *arguments[3:])
-    return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0, 0, 0)
+    outputs, moments = stacked_norm(*tensors, *arguments[3:])
+    return (
+        outputs.unflatten(0, (info.batch_size, -1)),
+        moments.unflatten(1, (info.batch_size, -1)),
+    ), (0, 1)
 
 
 @affine.register_vmap

@@ -1,7 +1,8 @@
 """Batch norm with leaky ReLU of K models at once, in Triton (GPU only): values (K, rows, C), channels last.
 
 Written out in PyTorch it is a dozen passes over the activations, which is where a residual net's time goes;
-here it is two forward and two backward.
+here it is two forward and two backward. What lies between two passes (moments, scale, shift, …) is a few
+numbers a model and channel: one small kernel each time instead of a dozen launches.
 """
 
 # mypy: ignore-errors
@@ -16,7 +17,8 @@ def moments(values, sums, ROWS, ROWS_PER_SPLIT, K, C: tl.constexpr, BC: tl.const
     """sums[0], sums[1] (split, K, C) = Σ x, Σ x² over the split's rows."""
     split, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     channel = tl.arange(0, BC)
-    total, squares = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
+    # One sum for every row of the block, added up at the end: threads need not wait for each other before.
+    total, squares = tl.zeros((BM, BC), tl.float32), tl.zeros((BM, BC), tl.float32)
     first = split * ROWS_PER_SPLIT
     last = tl.minimum(first + ROWS_PER_SPLIT, ROWS)
     for start in range(first, last, BM):
@@ -24,11 +26,40 @@ def moments(values, sums, ROWS, ROWS_PER_SPLIT, K, C: tl.constexpr, BC: tl.const
         exists = (rows < last)[:, None] & (channel < C)[None, :]
         x = tl.load(values + (model * ROWS + rows[:, None]) * C + channel[None, :], mask=exists, other=0.0)
         x = x.to(tl.float32)
-        total += tl.sum(x, 0)
-        squares += tl.sum(x * x, 0)
+        total += x
+        squares += x * x
     place = (split * K + model) * C + channel
-    tl.store(sums + place, total, mask=channel < C)
-    tl.store(sums + tl.num_programs(0) * K * C + place, squares, mask=channel < C)
+    tl.store(sums + place, tl.sum(total, 0), mask=channel < C)
+    tl.store(sums + tl.num_programs(0) * K * C + place, tl.sum(squares, 0), mask=channel < C)
+
+
+@triton.jit
+def _sum_of_splits(sums, model, channel, K, SPLITS, C: tl.constexpr, BS: tl.constexpr):
+    """Return both sums (C,) of a model, over its splits."""
+    split = tl.arange(0, BS)[:, None]
+    place = (split * K + model) * C + channel[None, :]
+    exists = (split < SPLITS) & (channel < C)[None, :]
+    first = tl.load(sums + place, mask=exists, other=0.0)
+    second = tl.load(sums + SPLITS * K * C + place, mask=exists, other=0.0)
+    return tl.sum(first, 0), tl.sum(second, 0)
+
+
+@triton.jit
+def scale_and_shift(
+    sums, weight, bias, results, NUMBER, EPS, K, SPLITS, C: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr
+):
+    """results (4, K, C) = mean, variance, and the scale and shift that normalise by them."""
+    model, channel = tl.program_id(0), tl.arange(0, BC)
+    present, place = channel < C, model * C + channel
+    total, squares = _sum_of_splits(sums, model, channel, K, SPLITS, C, BS)
+    mean = total / NUMBER
+    variance = tl.maximum(squares / NUMBER - mean * mean, 0.0)
+    scale = tl.load(weight + place, mask=present, other=0.0) / tl.sqrt(variance + EPS)
+    tl.store(results + place, mean, mask=present)
+    tl.store(results + K * C + place, variance, mask=present)
+    tl.store(results + 2 * K * C + place, scale, mask=present)
+    shift = tl.load(bias + place, mask=present, other=0.0) - mean * scale
+    tl.store(results + 3 * K * C + place, shift, mask=present)
 
 
 @triton.jit
@@ -61,7 +92,7 @@ def gradient_sums(
     present = channel < C
     scales = tl.load(scale + model * C + channel, mask=present, other=0.0)[None, :]
     shifts = tl.load(shift + model * C + channel, mask=present, other=0.0)[None, :]
-    total, products = tl.zeros((BC,), tl.float32), tl.zeros((BC,), tl.float32)
+    total, products = tl.zeros((BM, BC), tl.float32), tl.zeros((BM, BC), tl.float32)
     first = split * ROWS_PER_SPLIT
     last = tl.minimum(first + ROWS_PER_SPLIT, ROWS)
     for start in range(first, last, BM):
@@ -71,11 +102,34 @@ def gradient_sums(
         x = tl.load(values + place, mask=exists, other=0.0).to(tl.float32)
         dy = tl.load(gradients + place, mask=exists, other=0.0).to(tl.float32)
         g = _gradient_of_norm(x, dy, scales, shifts, SLOPE)
-        total += tl.sum(g, 0)
-        products += tl.sum(g * x, 0)
+        total += g
+        products += g * x
     place = (split * K + model) * C + channel
-    tl.store(sums + place, total, mask=present)
-    tl.store(sums + tl.num_programs(0) * K * C + place, products, mask=present)
+    tl.store(sums + place, tl.sum(total, 0), mask=present)
+    tl.store(sums + tl.num_programs(0) * K * C + place, tl.sum(products, 0), mask=present)
+
+
+@triton.jit
+def gradient_of_parameters(
+    sums, mean, variance, scale, results, NUMBER, EPS, K, SPLITS,
+    C: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """results (4, K, C) = the gradients of weight and bias, and what makes the gradient of the values.
+
+    dx = scale · (g - mean(g) - normalised(x) · mean(g · normalised(x))): what is affine in x is gathered.
+    """
+    model, channel = tl.program_id(0), tl.arange(0, BC)
+    present, place = channel < C, model * C + channel
+    of_bias, products = _sum_of_splits(sums, model, channel, K, SPLITS, C, BS)
+    means = tl.load(mean + place, mask=present, other=0.0)
+    inverse = 1 / tl.sqrt(tl.load(variance + place, mask=present, other=0.0) + EPS)
+    scales = tl.load(scale + place, mask=present, other=0.0)
+    of_weight = (products - means * of_bias) * inverse  # Σ g · (x - mean) / deviation
+    by_value = -scales * inverse * of_weight / NUMBER
+    tl.store(results + place, of_weight, mask=present)
+    tl.store(results + K * C + place, of_bias, mask=present)
+    tl.store(results + 2 * K * C + place, by_value, mask=present)
+    tl.store(results + 3 * K * C + place, -scales * of_bias / NUMBER - by_value * means, mask=present)
 
 
 @triton.jit
