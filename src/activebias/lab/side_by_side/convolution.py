@@ -9,7 +9,7 @@ from torch import Tensor
 _ENOUGH_PROGRAMS = 1024
 # (rows of a block, warps, stages of loads in flight) by the number of channels that are summed over, as
 # measured on an H200; other numbers of channels take the last.
-_TILES = {16: (128, 4, 3), 32: (128, 4, 3), 64: (128, 4, 3), None: (128, 4, 3)}
+_TILES = {16: (256, 4, 4), 32: (128, 4, 3), 64: (128, 4, 3), None: (128, 4, 3)}
 _WEIGHT_TILES = {16: (128, 4, 2), 32: (64, 4, 3), 64: (64, 4, 3), None: (64, 4, 3)}
 
 

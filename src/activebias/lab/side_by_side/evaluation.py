@@ -33,18 +33,17 @@ def _chunks(stack: Stack, number: int) -> range:
 def _wrong(stack: Stack, part: Part, trial: Tensor | None, half_precision: bool) -> Tensor:
     number = len(part.inputs[0])
     chunks = _chunks(stack, number)
-    count = torch.zeros(stack.size, dtype=torch.int64, device=stack.device)
-    counted = torch.zeros_like(count)
+    wrong = torch.zeros(stack.size, dtype=torch.int64, device=stack.device)
+    counted = (part.targets != IGNORE).flatten(0 if trial is None else 1).sum(-1)
     for start in chunks:
         chunk = slice(start, start + chunks.step)
         predicted = stack.predict(
             [tensor[chunk] for tensor in part.inputs], half_precision=half_precision
         ).argmax(-1)
         targets = part.targets[chunk] if trial is None else part.targets[:, chunk][trial]
-        instance = targets != IGNORE
-        count += ((predicted != targets) & instance).flatten(1).sum(1)
-        counted += instance.expand(predicted.shape).flatten(1).sum(1)
-    return (100 * count.double() / counted.clamp(min=1)).cpu()
+        wrong += ((predicted != targets) & (targets != IGNORE)).flatten(1).sum(1)
+    counted = counted if trial is None else counted[trial]
+    return (100 * wrong.double() / counted.clamp(min=1)).cpu()
 
 
 @torch.no_grad()

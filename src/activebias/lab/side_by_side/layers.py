@@ -150,8 +150,9 @@ class StackableNorm(nn.Module):
         return F.leaky_relu(normalised, self.slope).to(values.dtype)
 
     def _note(self, mean: Tensor, variance: Tensor, number: int) -> None:
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance * (number / (number - 1)), self.momentum)
+        kept = 1 - self.momentum  # not `lerp_`, which `vmap` does model by model
+        self.running_mean.mul_(kept).add_(mean, alpha=self.momentum)
+        self.running_var.mul_(kept).add_(variance, alpha=self.momentum * number / (number - 1))
         self.num_batches_tracked.add_(1)
 
 
