@@ -55,7 +55,7 @@ def encode(prob: Array, storage: str) -> Array:
     if storage == "float32":
         return prob
     xp = namespace(prob)
-    return cast(xp.where(prob > 0.5, -(1 - prob), prob), "float16")
+    return cast(xp.where(prob > 0.5, -(1 - prob), abs(prob)), "float16")  # a probability may be -0.0
 
 
 def decode(stored: Array, storage: str) -> Array:

@@ -125,51 +125,14 @@ def test_dropout_of_many_models(keep, shape, row_length):
     assert state["step"].tolist() == [3, 3, 3]
 
 
-def train(recipe, dataset, teacher, methods, device, epochs=4, nudge=0.0):
+def train(recipe, dataset, teacher, methods, device, epochs=4):
     cpu = torch.device("cpu")
     prepared = [prepare(recipe, dataset, seed=seed, device=cpu, teacher=teacher) for seed in SEEDS]
     lanes = [Lane(seed, method) for method in methods for seed in SEEDS]
     run = SideBySide.begin(Trials(recipe, prepared, SEEDS, torch.device(device)), lanes, emphasises=True)
-    with torch.no_grad():
-        for number, value in enumerate(run.stack.parameters.values()):
-            noise = torch.randn(value.shape, generator=torch.Generator().manual_seed(number))
-            value.mul_(1 + nudge * noise.to(device))
     for _ in range(epochs):
         run.train_epoch()
     return run
-
-
-def far_apart(ours, theirs):
-    """Return, for each of three kinds of numbers, which of them are far apart, by lane: (lanes, …)."""
-
-    def far(own, other):
-        width = min(own.shape[-1], other.shape[-1])
-        own, other = own.cpu().float()[..., :width], other.cpu().float()[..., :width]
-        return ~torch.isclose(own, other, rtol=5e-3, atol=5e-3).view(len(theirs.lanes), -1)
-
-    histories = [run.memory.history.values() for run in (ours, theirs)]
-    parameters = [far(ours.stack.parameters[key], value) for key, value in theirs.stack.parameters.items()]
-    return {
-        "history": torch.cat([far(*pair) for pair in zip(*histories, strict=True)], 1),
-        "scores": far(ours.memory.scores, theirs.memory.scores),
-        "parameters": torch.cat(parameters, 1),
-    }
-
-
-def steady_lanes(run, methods, teacher):
-    """Return the lanes that a CPU trains alike after its initial weights were nudged by rounding errors.
-
-    Where two values of a max-pooling are all but equal, a rounding error decides which one learns: such a
-    lane tells nothing about a GPU.
-    """
-    trials = run.trials
-    nudged = [
-        train(trials.recipe, trials.dataset, teacher, methods, "cpu", nudge=nudge)
-        for nudge in (1e-6, -1e-6, 3e-6, -3e-6)
-    ]
-    moved = torch.cat([far for other in nudged for far in far_apart(other, run).values()], 1).any(1)
-    assert moved.float().mean() < 0.5
-    return ~moved
 
 
 @pytest.mark.parametrize("scans", [True, False])
@@ -179,15 +142,27 @@ def test_a_gpu_trains_what_a_cpu_trains(name, scans):
         pytest.skip("the words of a sentence train together: nothing to draw")
     recipe, dataset, teacher = small(name)
     recipe = replace(recipe, half_precision=False, batch_size=4)
+    tolerance = 5e-3
+    if name == "mnist-cnn":
+        # At ten times this rate a CPU's own results move by 1e-2 when its initial weights are moved by 1e-6
+        # (a max-pooling of two values that are all but equal); at this one by 3e-4 at most.
+        recipe = replace(recipe, optimiser=Optimiser("sgd", 1e-4, momentum=0.9, factor=0.1, milestones=(2,)))
+        tolerance = 1e-3
     methods = [method for method in ab.METHODS.values() if (method.order == "scan") is scans]
     ours, theirs = (train(recipe, dataset, teacher, methods, device) for device in ("cuda", "cpu"))
     assert any(replayed._graph is not None for replayed in ours._replayed.values())
     # Where methods draw, one rounding error may choose another instance: a few entries may differ by that.
-    allowed, steady = (0.0, steady_lanes(theirs, methods, teacher)) if scans else (0.02, slice(None))
-    for kind, far in far_apart(ours, theirs).items():
-        # One may also decide whether a visit counts as an outlier, and move the score of that instance alone.
-        share = max(allowed, 0.001) if kind == "scores" else allowed
-        assert far[steady].float().mean() <= share, kind
+    allowed = 0.0 if scans else 0.02
+    histories = (run.memory.history.values() for run in (ours, theirs))
+    pairs = [(*pair, allowed) for pair in zip(*histories, strict=True)]
+    # One may also decide whether a visit counts as an outlier, and move the score of that instance alone.
+    pairs += [(ours.memory.scores, theirs.memory.scores, max(allowed, 0.001))]
+    pairs += [(ours.stack.parameters[key], value, allowed) for key, value in theirs.stack.parameters.items()]
+    for own, other, share in pairs:
+        width = min(own.shape[1], other.shape[1])
+        own, other = own[:, :width].cpu().float(), other[:, :width].float()
+        near = torch.isclose(own, other, rtol=tolerance, atol=tolerance)
+        assert (~near).float().mean() <= share
 
 
 @pytest.mark.parametrize("method", ["wpv", "spv"])
