@@ -279,6 +279,18 @@ def test_leading_dimensions_of_estimate_equal_a_loop(kind, dtype):
             assert float(score(one)) == pytest.approx(float(score(whole)[where]), abs=1e-6)
 
 
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize("width", [*range(1, statistics.SHORT + 1), 80])
+def test_full_rows_are_estimated_to_the_same_bits_alone_and_together(width, remove):
+    # Together, short rows are added up column by column; alone there are no columns.
+    values = np.random.default_rng(0).random((50, width), dtype=np.float32)
+    together = statistics.estimate(values, np.full(50, width), remove_outliers=remove)
+    alone = [statistics.estimate(row, np.asarray(width), remove_outliers=remove) for row in values]
+    for part, ones in zip(together, zip(*alone, strict=True), strict=True):
+        assert part.dtype == np.float32
+        assert part.tolist() == [float(one) for one in ones]
+
+
 score_lists = st.lists(st.one_of(st.just(0.0), st.floats(1e-7, 1.0)), min_size=1, max_size=20)
 
 

@@ -23,12 +23,12 @@ def namespace(array: Array) -> ModuleType:
     return torch if isinstance(array, torch.Tensor) else np
 
 
-def native(tensor: torch.Tensor) -> Array:
-    """Return the form of `tensor` that is fastest where it lives: a NumPy view (CPU) or itself (GPU).
+def native(array: Array) -> Array:
+    """Return the form of a tensor that is fastest where it lives: a NumPy view (CPU) or itself (GPU).
 
-    It shares its memory with the tensor.
+    It shares its memory with the tensor. What is in that form already stays as it is.
     """
-    return tensor.numpy() if tensor.device.type == "cpu" else tensor
+    return array.numpy() if isinstance(array, torch.Tensor) and array.is_cpu else array
 
 
 def as_tensor(array: Array) -> torch.Tensor:
@@ -48,6 +48,18 @@ def cast(array: Array, dtype: str) -> Array:
     if isinstance(array, torch.Tensor):
         return array.to(getattr(torch, dtype))
     return array.astype(dtype, copy=False)
+
+
+def take_rows(array: Array, index: Array) -> Array:
+    """Return `array[index]`; NumPy's `take` copies whole rows, in half the time of indexing."""
+    return array[index] if isinstance(array, torch.Tensor) else array.take(index, axis=0)
+
+
+def zero_unless(condition: Array, number: Array) -> Array:
+    """Return a single number, or 0 if the condition, also a single one, does not hold."""
+    if isinstance(number, torch.Tensor):
+        return torch.where(condition, number, 0)
+    return number if condition else 0
 
 
 def sort_last(array: Array) -> Array:

@@ -258,11 +258,11 @@ class ActiveBias:
         # In a step with filling a mean over the batch counts too many: the rest weighs accordingly more.
         filling = index.dim() == 1 and self._step.num_real(index.shape[0]) is not None
         scale = self._step.filling_scale(index.shape[0]) if filling else 1.0
-        mask = self._step.mask(index, mask)
         weight, mean_weight = self._look_up_and_take(index, prob, mask)
         if reduction == "mean" and mean_weight is not None and not filling and self._step.num_ranks == 1:
             return (mean_weight.clone().to(per_instance_loss) * per_instance_loss).sum()
-        loss = weight.clone().to(per_instance_loss) * per_instance_loss
+        # On a GPU the next step may overwrite the weights, before autograd has read them.
+        loss = weight.to(per_instance_loss, copy=self.device.type != "cpu") * per_instance_loss
         if reduction == "mean":
             return scale * loss.mean() if filling else self._step.mean(loss, mask)
         return loss.sum() if reduction == "sum" else loss
@@ -274,7 +274,8 @@ class ActiveBias:
         prob = checks.probability_tensor(prob, self.device)
         checks.same_shape("prob", prob, "index", index)
         self._step.check(index)
-        return index, prob, None if mask is None else checks.mask_tensor(mask, index)
+        mask = None if mask is None else checks.mask_tensor(mask, index)
+        return index, prob, self._step.mask(index, mask)
 
     def _look_up_and_take(
         self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
@@ -317,8 +318,7 @@ class ActiveBias:
         weights change when the step's last visit has come.
         """
         self._require_epoch()
-        index, prob, mask = self._checked(index, prob, mask)
-        self._look_up_and_take(index, prob, self._step.mask(index, mask))
+        self._look_up_and_take(*self._checked(index, prob, mask))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:

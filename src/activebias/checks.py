@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from activebias._arrays import Array, native
+
 # Softmax in float32 may end a rounding error above 1.
 PROBABILITY_TOLERANCE = 1e-6
 
@@ -32,6 +34,8 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.dtype == dtype and tensor.device == device:
+        return tensor  # as `to` would, but it takes a microsecond to find out
     # A GPU works in order: whoever reads a copy there comes after it. On the CPU, where the history may stay
     # while the model is on a GPU, a copy that nobody waits for would be read before it has come.
     return tensor.to(device=device, dtype=dtype, non_blocking=device.type != "cpu")
@@ -78,12 +82,12 @@ def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> No
         )
 
 
-def index_range(index: torch.Tensor, num_instances: int) -> None:
+def index_range(index: Array, num_instances: int) -> None:
     """Refuse indices outside the data set. On a GPU looking would wait: there they are skipped."""
-    if index.device.type != "cpu" or index.numel() == 0:
+    index = native(index)
+    if isinstance(index, torch.Tensor) or index.size == 0:
         return
-    array = index.numpy()
-    low, high = int(array.min()), int(array.max())
+    low, high = index.min(), index.max()
     if low < 0 or high >= num_instances:
         wrong = low if low < 0 else high
         raise ValueError(
@@ -92,7 +96,7 @@ def index_range(index: torch.Tensor, num_instances: int) -> None:
         )
 
 
-def is_probability(prob: torch.Tensor) -> torch.Tensor:
+def is_probability(prob: Array) -> Array:
     """Return which values are in [0, 1]; NaN is not."""
     return (prob >= -PROBABILITY_TOLERANCE) & (prob <= 1 + PROBABILITY_TOLERANCE)
 
@@ -110,16 +114,15 @@ def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
     return scores.detach()
 
 
-def all_probabilities(prob: torch.Tensor) -> bool:
+def all_probabilities(prob: np.ndarray) -> bool:
     """Return whether all values are in [0, 1]; refuse finite ones that are not. CPU only.
 
     What remains where it says no is not finite, or a rounding error outside.
     """
-    array = prob.numpy()
-    if array.size == 0 or (array.min() >= 0 and array.max() <= 1):  # NaN wins in both
+    if prob.size == 0 or (prob.min() >= 0 and prob.max() <= 1):  # NaN wins in both
         return True
-    wrong = prob[prob.isfinite() & ~is_probability(prob)]
-    if wrong.numel():
+    wrong = prob[np.isfinite(prob) & ~is_probability(prob)]
+    if wrong.size:
         raise ValueError(
             f"Expected `prob` to hold probabilities p(y|x) in [0, 1], but got {wrong[0]:g}. "
             "Logits need a softmax first."

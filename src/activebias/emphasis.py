@@ -18,9 +18,8 @@ def weights(scores: Array, mean: Array) -> Array:
     array([0.5, 1. , 1.5])
     """
     xp = namespace(scores)
-    if (
-        xp is np and np.ndim(mean) == 0
-    ):  # the usual case on a CPU, without two calls that would decide nothing
+    if xp is np and (isinstance(mean, float) or np.ndim(mean) == 0):
+        # The usual case on a CPU, without two calls that would decide nothing.
         return 0.5 + (0.5 / float(mean)) * scores if mean > 0 else np.ones_like(scores)
     positive = mean > 0
     return xp.where(positive, 0.5 + 0.5 * scores / xp.where(positive, mean, 1), 1)

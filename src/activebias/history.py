@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from activebias import checks
-from activebias._arrays import Array, arange_like, at_most, cast, cast_like, namespace, native
+from activebias._arrays import Array, arange_like, at_most, cast, cast_like, namespace, native, take_rows
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
@@ -38,7 +39,7 @@ def sort_visits(index: Array, prob: Array) -> Visits:
     else:
         order = index.argsort(-1, kind="stable")
         index, prob = index[order], prob[order]
-        if not (index[1:] == index[:-1]).any():
+        if not np.count_nonzero(index[1:] == index[:-1]):
             return Visits(index, prob, 0, 1)
     xp = namespace(index)
     first = xp.searchsorted(index, index, side="left")
@@ -172,16 +173,15 @@ class PredictionHistory:
             self._captured |= torch.cuda.is_current_stream_capturing()
         elif self.window is None and (needed := int(after.max(initial=0))) > self.capacity:
             self._grow(needed)
-        xp = namespace(count)
-        row = visits.index
+        row, capacity = visits.index, self.capacity
         if not isinstance(visits.rank, int):
             # More visits in one batch than there is room for: only the latest are kept.
-            lost = visits.rank < visits.multiplicity - self.capacity
-            row = xp.where(lost, self.num_instances, row)
-        slot = (count + visits.rank) % self.capacity
-        self._entries.reshape(-1)[row * self.capacity + slot] = encode(visits.prob, self.storage)
+            lost = visits.rank < visits.multiplicity - capacity
+            row = namespace(count).where(lost, self.num_instances, row)
+        slot = (count + visits.rank) % capacity
+        self._entries.reshape(-1)[row * capacity + slot] = encode(visits.prob, self.storage)
         if self.window is not None:
-            after = xp.where(after < self.window, after, self.window + after % self.window)
+            after = after % self.window + self.window * (after >= self.window)
         self._counts[visits.index] = cast_like(after, self._counts)
         if isinstance(count, torch.Tensor):
             self._counts[self.num_instances :].fill_(1)  # the row that does not count must not count up
@@ -201,7 +201,7 @@ class PredictionHistory:
 
         This is what `estimate` takes. On a CPU the arrays are NumPy's.
         """
-        rows, count = self._entries[index], cast(self._counts[index], "int64")
+        rows, count = take_rows(self._entries, index), cast(self._counts[index], "int64")
         if isinstance(count, torch.Tensor) or self.window is not None:
             count = at_most(count, self.capacity)
         else:

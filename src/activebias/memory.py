@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from activebias import checks
@@ -13,7 +14,7 @@ from activebias.methods import METHODS, Method
 from activebias.scores import Scores
 from activebias.statistics import Estimate, estimate
 
-Visited = tuple[torch.Tensor, torch.Tensor]
+Visited = tuple[Array, Array]
 
 
 def _counts(index: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -45,7 +46,7 @@ class InstanceMemory:
         self._graphed_step = Graphed(self._step_without_waiting, self._idle_batch)
         self._graphed_mean = Graphed(self._mean_without_waiting, self._idle_losses)
 
-    def weight(self, index: torch.Tensor) -> torch.Tensor:
+    def weight(self, index: Array) -> torch.Tensor:
         """Return v of the given instances."""
         if not self.emphasises:
             return torch.ones(index.shape, dtype=torch.float32, device=self.device)
@@ -61,7 +62,7 @@ class InstanceMemory:
         if self.device.type != "cpu":
             weight, mean_weight = self._graphed_step(index, prob, _counts(index, mask))
             return weight, mean_weight
-        visits, weight, _ = self.look_up(index, prob, mask)
+        visits, weight = self._look_up_checked(index, prob, mask)
         self.append(visits)
         return weight, None
 
@@ -89,16 +90,27 @@ class InstanceMemory:
         if self.device.type != "cpu":
             rows, kept, weight, mean_weight = self._graphed_look_up(index, prob, _counts(index, mask))
             return (rows.clone(), kept.clone()), weight, mean_weight
-        visits = (index.reshape(-1), prob.reshape(-1)) if mask is None else (index[mask], prob[mask])
-        checks.index_range(visits[0], self.num_instances)
-        if not checks.all_probabilities(visits[1]):
-            finite = visits[1].isfinite()
-            self.num_skipped += (~finite).sum()
-            visits = visits[0][finite], visits[1][finite].clip(0, 1)
+        (rows, kept), weight = self._look_up_checked(index, prob, mask)
+        return (as_tensor(rows), as_tensor(kept)), weight, None
+
+    def _look_up_checked(
+        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[Visited, torch.Tensor]:
+        """Do what `look_up` does on a CPU, in NumPy: many small calls, each cheaper than torch's."""
+        rows, kept = native(index), native(prob)
         if mask is None:
-            return visits, self.weight(index), None
-        # Padding may carry any index.
-        return visits, torch.where(mask, self.weight(torch.where(mask, index, 0)), 0), None
+            weighed, rows, kept = rows, rows.reshape(-1), kept.reshape(-1)
+        else:
+            counts = native(mask)
+            weighed = np.where(counts, rows, 0)  # padding may carry any index
+            rows, kept = rows[counts], kept[counts]
+        checks.index_range(rows, self.num_instances)
+        if not checks.all_probabilities(kept):
+            finite = np.isfinite(kept)
+            self.num_skipped += int((~finite).sum())
+            rows, kept = rows[finite], kept[finite].clip(0, 1)
+        weight = self.weight(weighed)
+        return (rows, kept), weight if mask is None else torch.where(mask, weight, 0)
 
     def _look_up_without_waiting(
         self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
@@ -120,14 +132,14 @@ class InstanceMemory:
 
     def append(self, visits: Visited | None) -> None:
         """Append p_t to the histories, then let s, ε, P and v follow."""
-        if visits is None or visits[0].numel() == 0:
+        if visits is None or len(visits[0]) == 0:
             return
         if self.device.type == "cpu":
             self._append(*visits)
         else:
             self._graphed_append(*visits)
 
-    def _append(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _append(self, index: Array, prob: Array) -> tuple[torch.Tensor, ...]:
         visits = sort_visits(native(index), native(prob))
         before = self.history.rows(visits.index) if self._own_statistic else None
         self.history.append(visits)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from activebias import emphasis
-from activebias._arrays import Array, as_tensor, cast, namespace, native
+from activebias._arrays import Array, as_tensor, cast, namespace, native, zero_unless
 from activebias.drawing import BlockSums, draw, draw_directly, draw_many, padded_length
 from activebias.history import Visits
 from activebias.methods import Method
@@ -65,7 +65,9 @@ class Scores:
 
     def mean(self) -> Array:
         """Return ε = mean(s) over the whole data set."""
-        return self._native_total / self.num_instances
+        total = self._native_total
+        # NumPy takes longer to divide a single number than Python does.
+        return (total if isinstance(total, torch.Tensor) else total.item()) / self.num_instances
 
     def update(self, visits: Visits, scores: Array) -> None:
         """Take over the new scores of a batch; visits to the row that does not count leave no trace."""
@@ -81,18 +83,18 @@ class Scores:
             if not isinstance(visits.rank, int):  # a repeated instance changes once
                 change, turned = (xp.where(visits.rank == 0, each, 0) for each in (change, turned))
             values[index] = scores
-            self._native_num_positive[...] += turned.sum()
+            self._native_num_positive += turned.sum()
             total = self._native_total + change.sum()
-            self._native_total[...] = xp.where(self._native_num_positive > 0, total, 0)
+            self._native_total[...] = zero_unless(self._native_num_positive > 0, total)
         else:
             values[index] = scores
             self._sums.update(index)
             self._native_total[...] = self._sums.total()
 
-    def weight(self, index: torch.Tensor) -> torch.Tensor:
+    def weight(self, index: Array) -> torch.Tensor:
         """Return v of the given instances."""
         if self.method.weights == "equal":
-            return torch.ones(index.shape, dtype=torch.float32, device=index.device)
+            return torch.ones(index.shape, dtype=torch.float32, device=self._total.device)
         weights = emphasis.weights(self._native_values[native(index)], self.mean())
         if self.method.weights == "importance":
             weights = 1 / weights

@@ -14,6 +14,10 @@ from activebias._arrays import Array, arange_like, at_least, cast_like, middle_t
 # Makes exact ties deterministic: rounding must not decide whether an entry counts as an outlier.
 TIE_TOLERANCE = 1e-6
 
+# NumPy is slow along many short rows, and fast along their columns. Fewer than this many entries it adds up
+# one by one either way; longer rows it adds up in parts, and the sums would differ by rounding.
+SHORT = 8
+
 
 class Estimate(NamedTuple):
     """What the entries that count say about p(y|x): their number n, mean p̄ and variance."""
@@ -57,15 +61,18 @@ def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Es
 def _estimate_of_full_rows(values: Array, remove_outliers: bool) -> Estimate:
     """Estimate where every entry counts, as in a filled window: with half the calls."""
     width = values.shape[-1]
-    number = np.full(values.shape[:-1], width, dtype=values.dtype)
-    mean = values.sum(-1) / values.dtype.type(width)
+    if width < SHORT:
+        values = np.asfortranarray(values)  # what follows from it has the same layout
+    mean = values.sum(-1) / width
     deviation = values - mean[..., None]
-    if remove_outliers:
+    if not remove_outliers:
+        number = np.full(values.shape[:-1], width, dtype=values.dtype)
+    else:
         distance = abs(deviation)
         ordered = sort_last(distance)
         two_medians = ordered[..., (width - 1) // 2] + ordered[..., width // 2]
         counts = distance <= (two_medians + TIE_TOLERANCE)[..., None]
-        number = cast_like(counts.sum(-1), values)
+        number = counts.sum(-1, dtype=values.dtype)
         mean = np.where(counts, values, 0).sum(-1) / number
         deviation = np.where(counts, values - mean[..., None], 0)
     variance = (deviation * deviation).sum(-1) / at_least(number - 1, 1)
