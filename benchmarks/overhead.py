@@ -36,8 +36,8 @@ def fill(bias, num_visits, seed=0):
     return bias
 
 
-def alternate(sides, num_rounds, repeat=1):
-    """Run the sides in turn; return each one's median seconds a call."""
+def in_turn(sides, num_rounds, repeat=1):
+    """Run the sides in turn; return each one's seconds a call, round by round."""
     seconds = {name: [] for name in sides}
     for number in range(num_rounds + 3):
         for name, call in sides.items():
@@ -46,7 +46,21 @@ def alternate(sides, num_rounds, repeat=1):
                 call()
             if number >= 3:
                 seconds[name].append((time.perf_counter() - started) / repeat)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds
+
+
+def alternate(sides, num_rounds, repeat=1):
+    """Run the sides in turn; return each one's median seconds a call."""
+    return {name: statistics.median(each) for name, each in in_turn(sides, num_rounds, repeat).items()}
+
+
+def ratio_of(seconds, others):
+    """Return the median ratio of the rounds, and how far chance may have moved it: a standard error."""
+    ratios = [one / other for one, other in zip(seconds, others, strict=True)]
+    if len(ratios) < 2:
+        return ratios[0], float("nan")
+    # The median of a normal sample spreads 1.25 times as far as its mean.
+    return statistics.median(ratios), 1.25 * statistics.stdev(ratios) / len(ratios) ** 0.5
 
 
 def training_step(device, num_rounds):
@@ -93,16 +107,14 @@ def training_step(device, num_rounds):
     sides = {"wpv": lambda: ten(lambda: emphasised(order_on_device)), "plain": lambda: ten(plain)}
     if device != "cpu":  # as a DataLoader yields it
         sides["wpv_index_on_cpu"] = lambda: ten(lambda: emphasised(order))
-    seconds = {name: total / 10 for name, total in alternate(sides, num_rounds // 10).items()}
-    ratios = {
-        name.replace("wpv", "ratio"): seconds[name] / seconds["plain"] for name in sides if name != "plain"
-    }
-    return {
-        "what": f"training step, {name}, full {HISTORY}-entry history",
-        "device": device,
-        **{f"{name}_ms": 1e3 * value for name, value in seconds.items()},
-        **ratios,
-    }
+    seconds = in_turn(sides, num_rounds // 10)
+    row = {"what": f"training step, {name}, full {HISTORY}-entry history", "device": device}
+    row |= {f"{side}_ms": 1e3 * statistics.median(each) / 10 for side, each in seconds.items()}
+    for side in sides:
+        if side != "plain":
+            ratio = side.replace("wpv", "ratio")
+            row[ratio], row[f"{ratio}_se"] = ratio_of(seconds[side], seconds["plain"])
+    return row
 
 
 class PlainPython:

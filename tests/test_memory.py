@@ -56,7 +56,7 @@ def test_a_window_keeps_the_latest_entries_oldest_first(window):
 
 
 def test_two_bytes_are_fine_at_both_ends():
-    prob = np.float32([0.0, 1e-7, 1e-5, 0.1, 0.5, 0.50001, 0.9, 0.9999, 0.99999, 1 - 1e-7, 1.0])
+    prob = np.float32([-0.0, 0.0, 1e-7, 1e-5, 0.1, 0.5, 0.50001, 0.9, 0.9999, 0.99999, 1 - 1e-7, 1.0])
     back = decode(encode(prob, "float16"), "float16")
     assert encode(prob, "float16").dtype == np.float16
     np.testing.assert_allclose(back, prob, atol=1.3e-4)
