@@ -132,6 +132,21 @@ def test_accumulated_gradients_equal_those_of_the_full_batch(method, micro_batch
     torch.testing.assert_close(scores[1], scores[0])
 
 
+def test_micro_batches_may_come_in_one_buffer():
+    index, prob = torch.randperm(16).view(4, 4), torch.rand(4, 4)
+    own, reused = (ab.ActiveBias("wpv", num_instances=16, num_classes=2) for _ in range(2))
+    buffers = torch.empty_like(index[0]), torch.empty_like(prob[0])
+    for bias in (own, reused):
+        bias.sampler(batch_size=16)
+        bias.set_epoch(0)
+    for part in zip(index, prob, strict=True):
+        own.record(*part)
+        for buffer, new in zip(buffers, part, strict=True):
+            buffer.copy_(new)
+        reused.record(*buffers)
+    assert torch.equal(reused.history.values()[0], own.history.values()[0])
+
+
 def test_lists_arrays_and_tensors_are_the_same():
     kinds = {"list": list, "array": np.array, "tensor": torch.tensor, "int32": lambda x: np.array(x, "int32")}
     results = []

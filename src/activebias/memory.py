@@ -91,7 +91,8 @@ class InstanceMemory:
             rows, kept, weight, mean_weight = self._graphed_look_up(index, prob, _counts(index, mask))
             return (rows.clone(), kept.clone()), weight, mean_weight
         (rows, kept), weight = self._look_up_checked(index, prob, mask)
-        return (as_tensor(rows), as_tensor(kept)), weight, None
+        # They wait for the rest of their step, and whoever gave them may use their memory again.
+        return (as_tensor(rows.copy()), as_tensor(kept.copy())), weight, None
 
     def _look_up_checked(
         self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None

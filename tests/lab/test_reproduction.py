@@ -35,6 +35,22 @@ def test_the_stored_trials_side_by_side_are_those_trained_one_by_one():
         assert side_by_side[key].best_test_error == one_by_one[key].best_test_error
 
 
+def test_the_stored_trials_on_a_gpu_are_those_on_a_cpu():
+    recipe = get_recipe("cifar10-lr-wide-start")
+    gpu, cpu = (
+        {
+            (result.method, result.seed): result
+            for result in ResultStore(folder).load(recipe.name, recipe.config())
+        }
+        for folder in (ROOT / "results", ROOT / "results" / "one-by-one")
+    )
+    same = [key for key in cpu if key[0] in ("uni", "scan", "wd", "we", "wpv", "wtc")]
+    differences = [abs(gpu[key].best_test_error - cpu[key].best_test_error) for key in same]
+    assert len(same) == 30
+    assert max(differences) < 0.011  # one test image
+    assert sum(difference > 0 for difference in differences) == 1
+
+
 def stored(folder, differences, row="mnist-fc", seconds=2.0):
     """Store two trials of a row whose methods differ from Scan by so much."""
     recipe = get_recipe(row)

@@ -39,7 +39,9 @@ A comparison is a method against its baseline (Uni for the methods that draw, Sc
 holds if ours says what the paper's says: better, worse, or no difference; ours by a paired t-test over
 trials with Holm's correction at 5 %, the paper's by twice the combined standard error. Two methods agree in
 order if they are apart by more than twice the combined standard error, in the same direction, here and
-there; they disagree if the directions differ; everything else is undecided.
+there; they disagree if the directions differ; everything else is undecided. The seconds of a trial and
+method are, side by side, a model's share of the time, without the loading of the data; the burn-in, which the
+methods of a trial share, counts in full for each of them.
 """
 
 
