@@ -145,7 +145,7 @@ def test_a_gpu_trains_what_a_cpu_trains(name, scans):
     tolerance = 5e-3
     if name == "mnist-cnn":
         # At ten times this rate a CPU's own results move by 1e-2 when its initial weights are moved by 1e-6
-        # (a max-pooling of two values that are all but equal); at this one by 3e-4 at most.
+        # (likely where a max-pooling's two largest values are all but equal); at this one by 3e-4 at most.
         recipe = replace(recipe, optimiser=Optimiser("sgd", 1e-4, momentum=0.9, factor=0.1, milestones=(2,)))
         tolerance = 1e-3
     methods = [method for method in ab.METHODS.values() if (method.order == "scan") is scans]
