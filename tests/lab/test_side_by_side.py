@@ -10,6 +10,7 @@ from activebias.lab.prepared import prepare
 from activebias.lab.randomness import derived_generator
 from activebias.lab.side_by_side import Lane, SideBySide, Trials
 from activebias.lab.side_by_side import memory as stacked_memory
+from activebias.lab.side_by_side.mapping import join_models
 from activebias.lab.trainer import Run
 from side_by_side_cases import RECIPES, small
 
@@ -118,3 +119,33 @@ def test_decay_is_the_gradient_of_the_regulariser(name):
     assert set(decay) == {name for name, gradient in gradients.items() if gradient is not None}
     for name, strength in decay.items():
         torch.testing.assert_close(gradients[name], strength * model.get_parameter(name))
+
+
+def test_what_vmap_maps_over_joins_the_models():
+    @torch.library.custom_op("activebias_tests::scaled", mutates_args=())
+    def scaled(
+        values: torch.Tensor, scale: torch.Tensor | None, power: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (K, B) values times (K,) scale, and (2, K) sums of them."""
+        outputs = values**power * (1 if scale is None else scale[:, None])
+        return outputs, torch.stack([outputs.sum(1), (outputs**2).sum(1)])
+
+    @torch.library.custom_op("activebias_tests::negative", mutates_args=())
+    def negative(values: torch.Tensor) -> torch.Tensor:
+        return -values
+
+    join_models(scaled, 0, 1)
+    join_models(negative)
+    values, scale = torch.arange(6.0).view(3, 2), torch.tensor([1.0, -1.0, 2.0])
+
+    def one(values, scale):
+        outputs, sums = scaled(values[None], None if scale is None else scale[None], 2)
+        return outputs[0], sums[:, 0]
+
+    for own, expected in zip(torch.func.vmap(one)(values, scale), scaled(values, scale, 2), strict=True):
+        assert torch.equal(own, expected if own.shape == expected.shape else expected.T)
+    alike, _ = torch.func.vmap(one, in_dims=(None, 0))(values[1], scale)  # one batch for all models
+    assert torch.equal(alike, values[1] ** 2 * scale[:, None])
+    without, _ = torch.func.vmap(lambda values: one(values, None))(values)
+    assert torch.equal(without, values**2)
+    assert torch.equal(torch.func.vmap(lambda values: negative(values[None])[0])(values), -values)

@@ -5,18 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from activebias.lab.side_by_side.mapping import join_models
+
 # Programs of the weight gradient's kernel that keep every multiprocessor busy.
 _ENOUGH_PROGRAMS = 1024
-# (rows of a block, warps, stages of loads in flight) by the number of channels that are summed over, as
-# measured on an H200; other numbers of channels take the last.
-_TILES = {16: (256, 4, 4), 32: (128, 4, 3), 64: (128, 4, 3), None: (128, 4, 3)}
-_WEIGHT_TILES = {16: (128, 4, 2), 32: (64, 4, 3), 64: (64, 4, 3), None: (64, 4, 3)}
-
-
-def joined(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """Let a dimension that `vmap` maps over join the models', the first: K copies of a stack of 1."""
-    mapped = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return mapped.flatten(0, 1)
+# (rows of a block, warps, stages of loads in flight), and for sums over so many channels other ones: what was
+# fastest on an H200.
+_TILE, _TILES = (128, 4, 3), {16: (256, 4, 4)}
+_WEIGHT_TILE, _WEIGHT_TILES = (64, 4, 3), {16: (128, 4, 2)}
 
 
 def output_size(size: int, width: int, stride: int, padding: int) -> int:
@@ -84,7 +80,7 @@ def weight_gradient(
     _, _, height_out, width_out, outer = gradient.shape
     reduction, rows = window_h * window_w * inner, batch * height_out * width_out
     block_r, block_n = min(64, power(reduction)), min(64, power(outer))
-    block_m, num_warps, num_stages = _WEIGHT_TILES.get(inner, _WEIGHT_TILES[None])
+    block_m, num_warps, num_stages = _WEIGHT_TILES.get(inner, _WEIGHT_TILE)
     tiles = -(-reduction // block_r) * -(-outer // block_n)
     splits = max(1, min(-(-_ENOUGH_PROGRAMS // (tiles * num_models)), rows // (8 * block_m)))
     rows_per_split = -(-rows // (splits * block_m)) * block_m
@@ -120,7 +116,7 @@ def _launch(
     _, _, height_out, width_out, _ = outputs.shape
     inner, outer = channels
     reduction = window[0] * window[1] * inner
-    block_m, num_warps, num_stages = _TILES.get(inner, _TILES[None])
+    block_m, num_warps, num_stages = _TILES.get(inner, _TILE)
     block_n, block_r = min(64, power(outer)), _block(inner, reduction)
     phases = stride if transposed and inner == block_r else 1
     rows = batch * -(-height_out // phases) * -(-width_out // phases)
@@ -206,10 +202,4 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 stacked_convolution.register_autograd(_backward, setup_context=_remember)
 
 
-@stacked_convolution.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-    tensors = [
-        None if tensor is None else joined(tensor, dim, info.batch_size)
-        for tensor, dim in zip(arguments[:3], in_dims[:3], strict=True)
-    ]
-    return stacked_convolution(*tensors, *arguments[3:]).unflatten(0, (info.batch_size, -1)), 0
+join_models(stacked_convolution)

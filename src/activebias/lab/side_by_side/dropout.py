@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from activebias.lab.side_by_side.convolution import joined
+from activebias.lab.side_by_side.mapping import join_models
 
 _BLOCK = 1024
 
@@ -56,13 +56,5 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 stacked_dropout.register_autograd(_backward, setup_context=_remember)
 
 
-@dropout_keys.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-    seed, step = (joined(*pair, info.batch_size) for pair in zip(arguments, in_dims, strict=True))
-    return dropout_keys(seed, step).unflatten(0, (info.batch_size, -1)), 0
-
-
-@stacked_dropout.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-    values, keys = (joined(*pair, info.batch_size) for pair in zip(arguments[:2], in_dims[:2], strict=True))
-    return stacked_dropout(values, keys, *arguments[2:]).unflatten(0, (info.batch_size, -1)), 0
+join_models(dropout_keys)
+join_models(stacked_dropout)

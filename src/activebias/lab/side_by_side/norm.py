@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from activebias.lab.side_by_side.convolution import joined, power
+from activebias.lab.side_by_side.convolution import power
+from activebias.lab.side_by_side.mapping import join_models
 
 _BLOCK, _ENOUGH_PROGRAMS = 2048, 1024
 # One program adds up what the splits of a model give.
@@ -114,20 +115,5 @@ def _backward(ctx: Any, gradient: Tensor, of_moments: Tensor | None) -> tuple[Te
 stacked_norm.register_autograd(_backward, setup_context=_remember)
 
 
-@stacked_norm.register_vmap
-def _(
-    info: Any, in_dims: tuple[int | None, ...], *arguments: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Let the mapped dimension join the models'."""
-    tensors = [joined(*pair, info.batch_size) for pair in zip(arguments[:3], in_dims[:3], strict=True)]
-    outputs, moments = stacked_norm(*tensors, *arguments[3:])
-    return (
-        outputs.unflatten(0, (info.batch_size, -1)),
-        moments.unflatten(1, (info.batch_size, -1)),
-    ), (0, 1)
-
-
-@affine.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
-    tensors = [joined(*pair, info.batch_size) for pair in zip(arguments[:3], in_dims[:3], strict=True)]
-    return affine(*tensors, arguments[3]).unflatten(0, (info.batch_size, -1)), 0
+join_models(stacked_norm, 0, 1)
+join_models(affine)

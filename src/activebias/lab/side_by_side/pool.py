@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from activebias.lab.side_by_side.convolution import joined
+from activebias.lab.side_by_side.mapping import join_models
 
 _BLOCK = 1024
 
@@ -49,6 +49,4 @@ def _backward(ctx: Any, gradient: Tensor) -> Tensor:
 stacked_pool.register_autograd(_backward, setup_context=_remember)
 
 
-@stacked_pool.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], values: Tensor) -> tuple[Tensor, int]:
-    return stacked_pool(joined(values, in_dims[0], info.batch_size)).unflatten(0, (info.batch_size, -1)), 0
+join_models(stacked_pool)
