@@ -139,7 +139,7 @@ def side_by_side(recipe, dataset, device, num_models):
         run.test_error.append(torch.zeros(num_models))
 
     def evaluate():
-        training.errors_of(run.stack, trials, run._trial, half_precision=run.half_precision)
+        training.errors_of(run.stack, trials, run._trial)
 
     examples = len(dataset.train) + len(dataset.test)
     return Side(epoch, evaluate, num_models, trials.num_iterations, examples, device)

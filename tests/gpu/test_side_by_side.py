@@ -14,6 +14,7 @@ from activebias.lab.models import Dropout
 from activebias.lab.prepared import prepare
 from activebias.lab.side_by_side import Lane, SideBySide, Trials
 from activebias.lab.side_by_side.layers import StackableDropout
+from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
 from side_by_side_cases import RECIPES, made_up, small
 
 pytestmark = [
@@ -123,6 +124,32 @@ def test_dropout_of_many_models(keep, shape, row_length):
             tensor.backward(gradient)
     torch.testing.assert_close(ours.grad, theirs.grad)
     assert state["step"].tolist() == [3, 3, 3]
+
+
+def test_half_precision_steps_are_those_of_sgd():
+    generator = torch.Generator("cuda").manual_seed(0)
+    first, second = (torch.randn(size, device="cuda", generator=generator) for size in ((3, 5000), (3, 7)))
+    ours, theirs = ([value.clone().requires_grad_() for value in (first, second)] for _ in range(2))
+    copy_ = ours[0].detach().bfloat16().requires_grad_()
+    groups = [[{"params": [p[0]], "weight_decay": 5e-4}, {"params": [p[1]]}] for p in (ours, theirs)]
+    rate = torch.tensor(0.1, device="cuda")
+    optimiser = HalfPrecisionSGD(groups[0], {ours[0]: copy_}, rate=rate, momentum=0.9)
+    reference = torch.optim.SGD(groups[1], lr=0.1, momentum=0.9)
+    for _ in range(4):
+        gradients = [torch.randn(p.shape, device="cuda", generator=generator) for p in ours]
+        copy_.grad, ours[1].grad = gradients[0].bfloat16(), gradients[1]
+        theirs[0].grad, theirs[1].grad = gradients[0].bfloat16().float(), gradients[1].clone()
+        optimiser.step()
+        reference.step()
+        optimiser.zero_grad()
+        assert copy_.grad is None
+        assert ours[1].grad is None
+    for own, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(own, other)
+        torch.testing.assert_close(
+            optimiser.state[own]["momentum_buffer"], reference.state[other]["momentum_buffer"]
+        )
+    assert torch.equal(copy_, ours[0].bfloat16())
 
 
 def train(recipe, dataset, teacher, methods, device, epochs=4):

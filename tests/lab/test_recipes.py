@@ -96,6 +96,7 @@ def test_shortened_recipes_keep_their_proportion_and_emphasise():
         (lambda: Optimiser("sdg", 0.1), "`kind` must be sgd, adam or rmsprop"),
         (lambda: Optimiser("sgd", 0.0), "`learning_rate` must be above 0"),
         (lambda: replace(get_recipe("digits"), batch_size=0), "`batch_size` must be at least 1"),
+        (lambda: replace(get_recipe("qt-cnn"), half_precision=True), "is for the optimiser sgd, not adam"),
     ],
 )
 def test_refusals(action, message):

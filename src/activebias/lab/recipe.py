@@ -144,6 +144,8 @@ class Recipe:
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"`{name}` must be at least {least}, but got {getattr(self, name)}.")
+        if self.half_precision and self.optimiser.kind != "sgd":
+            raise ValueError(f"`half_precision` is for the optimiser sgd, not {self.optimiser.kind}.")
 
     def config(self) -> dict[str, Any]:
         """Return what affects the numbers and nothing else: the key under which results are stored."""

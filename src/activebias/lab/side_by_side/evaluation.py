@@ -13,15 +13,15 @@ from activebias.lab.side_by_side.stacking import Stack
 _MOST_AT_ONCE = {"cpu": 1_000, "cuda": 100_000}
 
 
-def errors_of(stack: Stack, trials: Trials, trial: Tensor, *, half_precision: bool) -> tuple[Tensor, Tensor]:
+def errors_of(stack: Stack, trials: Trials, trial: Tensor) -> tuple[Tensor, Tensor]:
     """Return the test and the training error of every model, (K,) each; `trial` (K,) says whose labels."""
     train = Part(trials.inputs, trials.targets, trials.lengths)
     if trials.recipe.metric == "error":
-        wrong_test = _wrong(stack, trials.test, None, half_precision)
-        return wrong_test, _wrong(stack, train, trial, half_precision)
+        wrong_test = _wrong(stack, trials.test, None)
+        return wrong_test, _wrong(stack, train, trial)
     scorer = EntityScorer(trials.dataset.class_names)
-    test = _entity_errors(stack, trials.test, None, scorer, half_precision)
-    return test, _entity_errors(stack, train, trial, scorer, half_precision)
+    test = _entity_errors(stack, trials.test, None, scorer)
+    return test, _entity_errors(stack, train, trial, scorer)
 
 
 def _chunks(stack: Stack, number: int) -> range:
@@ -30,16 +30,14 @@ def _chunks(stack: Stack, number: int) -> range:
 
 
 @torch.no_grad()
-def _wrong(stack: Stack, part: Part, trial: Tensor | None, half_precision: bool) -> Tensor:
+def _wrong(stack: Stack, part: Part, trial: Tensor | None) -> Tensor:
     number = len(part.inputs[0])
     chunks = _chunks(stack, number)
     wrong = torch.zeros(stack.size, dtype=torch.int64, device=stack.device)
     counted = (part.targets != IGNORE).flatten(0 if trial is None else 1).sum(-1)
     for start in chunks:
         chunk = slice(start, start + chunks.step)
-        predicted = stack.predict(
-            [tensor[chunk] for tensor in part.inputs], half_precision=half_precision
-        ).argmax(-1)
+        predicted = stack.predict([tensor[chunk] for tensor in part.inputs]).argmax(-1)
         targets = part.targets[chunk] if trial is None else part.targets[:, chunk][trial]
         wrong += ((predicted != targets) & (targets != IGNORE)).flatten(1).sum(1)
     counted = counted if trial is None else counted[trial]
@@ -47,9 +45,7 @@ def _wrong(stack: Stack, part: Part, trial: Tensor | None, half_precision: bool)
 
 
 @torch.no_grad()
-def _entity_errors(
-    stack: Stack, part: Part, trial: Tensor | None, scorer: EntityScorer, half_precision: bool
-) -> Tensor:
+def _entity_errors(stack: Stack, part: Part, trial: Tensor | None, scorer: EntityScorer) -> Tensor:
     if part.lengths is None:
         raise ValueError("Tagging needs `lengths`, the number of words of each sentence.")
     lengths = part.lengths.cpu()
@@ -60,7 +56,7 @@ def _entity_errors(
         longest = int(lengths[index].max())
         place = index.to(stack.device)
         inputs = [tensor[place, :longest] for tensor in part.inputs]
-        tags[:, place, :longest] = stack.predict(inputs, half_precision=half_precision).argmax(-1).short()
+        tags[:, place, :longest] = stack.predict(inputs).argmax(-1).short()
     true = part.targets if trial is None else part.targets[trial]
     scores = scorer.score_many(true, tags, ignore_index=IGNORE)
     return torch.tensor([100 * (1 - score.f1) for score in scores], dtype=torch.float64)

@@ -49,7 +49,8 @@ def free_bytes(device: torch.device) -> int:
 def _training_bytes(recipe: Recipe, dataset: Dataset, data: Prepared, device: torch.device) -> int:
     """Return what one model takes in an iteration: what autograd keeps, and weights in all their forms."""
     model = recipe.model(dataset, derived_generator(0, "plan"))
-    stack = Stack.of([model], device)
+    half_precision = device.type == "cuda" and recipe.half_precision
+    stack = Stack.of([model], device, half_precision=half_precision)
     kept: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -60,7 +61,7 @@ def _training_bytes(recipe: Recipe, dataset: Dataset, data: Prepared, device: to
     inputs, _ = data.train.batch(index)
     inputs = tuple(tensor.unsqueeze(0).to(device) for tensor in inputs)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        stack.logits(inputs, half_precision=device.type == "cuda" and recipe.half_precision)
+        stack.logits(inputs)
     weights = sum(value.nbytes for value in stack.parameters.values())
     # Weights, gradient, two moments, a half-precision copy; twice what is kept, for what comes and goes.
     return 2 * sum(kept.values()) + 5 * weights

@@ -19,20 +19,30 @@ State = dict[str, Tensor]
 class Stack:
     """The parameters and buffers of K models, and their forward passes as one.
 
-    What never changes in training (word vectors, a mean image) is held once for all models.
+    What never changes in training (word vectors, a mean image) is held once for all models. With
+    `half_precision` the products run in bf16, on copies of the weights, to which the gradients come
+    (`copies`); what is learned, and batch norm's own parameters, stay in float32.
     """
 
-    def __init__(self, template: nn.Module, parameters: State, buffers: State, shared: State) -> None:
+    def __init__(
+        self, template: nn.Module, parameters: State, buffers: State, shared: State, *, half_precision: bool
+    ) -> None:
         """Use stacked parameters and buffers; `template` gives the layers only."""
         self._template = template
+        self.half_precision = half_precision
         self.parameters = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         self.buffers = buffers
         self._shared = shared
-        self._norms = {
+        norms = {
             f"{prefix}.{name}"
             for prefix, module in template.named_modules()
             if isinstance(module, _BatchNorm)
             for name, _ in module.named_parameters()
+        }
+        self._half = {
+            name: value.detach().bfloat16().requires_grad_()
+            for name, value in self.parameters.items()
+            if half_precision and name not in norms
         }
         first = next(iter(self.parameters.values()))
         self.size, self.device = first.shape[0], first.device
@@ -42,7 +52,7 @@ class Stack:
         self._evaluation = _Logits(copy.deepcopy(layers)).eval()
 
     @staticmethod
-    def of(models: Sequence[nn.Module], device: torch.device) -> "Stack":
+    def of(models: Sequence[nn.Module], device: torch.device, *, half_precision: bool = False) -> "Stack":
         """Stack single models, in their order."""
         template = models[0]
         changing = changing_buffers(template)
@@ -58,6 +68,7 @@ class Stack:
             stacked([dict(model.named_parameters()) for model in models]),
             stacked([{name: each[name] for name in changing} for each in buffers]),
             {name: value.to(device) for name, value in buffers[0].items() if name not in changing},
+            half_precision=half_precision,
         )
 
     def select(self, positions: Tensor) -> "Stack":
@@ -67,15 +78,21 @@ class Stack:
             {name: value.detach()[positions] for name, value in self.parameters.items()},
             {name: value[positions] for name, value in self.buffers.items()},
             self._shared,
+            half_precision=self.half_precision,
         )
 
-    def logits(self, inputs: Sequence[Tensor], *, half_precision: bool = False) -> Tensor:
-        """Return the training-mode logits (K, B, …, C) of inputs (K, B, …): every model has its own batch."""
-        return self._run(self._training, inputs, half_precision, 0)
+    @property
+    def copies(self) -> dict[Tensor, Tensor]:
+        """The half-precision copies by the parameters that they are of."""
+        return {self.parameters[name]: copy for name, copy in self._half.items()}
 
-    def predict(self, inputs: Sequence[Tensor], *, half_precision: bool = False) -> Tensor:
+    def logits(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return the training-mode logits (K, B, …, C) of inputs (K, B, …): every model has its own batch."""
+        return self._run(self._training, inputs, 0)
+
+    def predict(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return the evaluation-mode logits (K, B, …, C) of inputs (B, …) that all models share."""
-        return self._run(self._evaluation, inputs, half_precision, None)
+        return self._run(self._evaluation, inputs, None)
 
     def groups_by_decay(self) -> list[dict[str, Any]]:
         """Return the parameters as an optimiser takes them, grouped by the strength of their regulariser."""
@@ -91,13 +108,8 @@ class Stack:
             for strength in dict.fromkeys(decay.get(name, 0.0) for name in self.parameters)
         ]
 
-    def _run(self, module: nn.Module, inputs: Sequence[Tensor], half: bool, in_dim: int | None) -> Tensor:
-        parameters = self.parameters
-        if half:
-            # The products in bf16; what is learned, and batch norm's own parameters, stay in float32.
-            parameters = {
-                name: value if name in self._norms else value.bfloat16() for name, value in parameters.items()
-            }
+    def _run(self, module: nn.Module, inputs: Sequence[Tensor], in_dim: int | None) -> Tensor:
+        parameters = {**self.parameters, **self._half}
         run = _vmapped(module, 0, 0, *(in_dim for _ in inputs), shared=self._prefixed(self._shared))
         return run(self._prefixed(parameters), self._prefixed(self.buffers), *inputs).float()
 
@@ -115,6 +127,8 @@ class Stack:
             for own, new in ((self.parameters, state["parameters"]), (self.buffers, state["buffers"])):
                 for name, value in own.items():
                     value.copy_(new[name])
+            for name, copy_ in self._half.items():
+                copy_.copy_(self.parameters[name])
 
 
 def changing_buffers(model: nn.Module) -> list[str]:

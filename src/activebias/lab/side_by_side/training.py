@@ -14,9 +14,11 @@ from activebias import Method
 from activebias.lab.data import IGNORE
 from activebias.lab.models import crop_and_flip
 from activebias.lab.randomness import derived_generator
+from activebias.lab.recipe import Optimiser
 from activebias.lab.side_by_side.batches import EpochNumbers, Trials
 from activebias.lab.side_by_side.evaluation import errors_of
 from activebias.lab.side_by_side.memory import StackedMemory
+from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
 from activebias.lab.side_by_side.replay import Replayed
 from activebias.lab.side_by_side.stacking import Stack
 
@@ -53,9 +55,8 @@ class SideBySide:
         self.stack, self.memory = stack, memory
         self.emphasises = emphasises
         self.device, recipe = trials.device, trials.recipe
-        on_gpu = self.device.type == "cuda"
-        self.half_precision = on_gpu and recipe.half_precision
-        self.optimiser = recipe.optimiser.build(stack.groups_by_decay(), capturable=on_gpu)
+        self.half_precision = stack.half_precision
+        self.optimiser = _optimiser(recipe.optimiser, stack)
         self.test_error: list[Tensor] = []
         self.train_error: list[Tensor] = []
         self.seconds = 0.0
@@ -71,7 +72,8 @@ class SideBySide:
         """Begin at epoch 0, with the initial weights that the trials have alone."""
         recipe, dataset = trials.recipe, trials.dataset
         models = {seed: recipe.model(dataset, derived_generator(seed, "weights")) for seed in trials.seeds}
-        stack = Stack.of([models[lane.seed] for lane in lanes], trials.device)
+        half_precision = trials.device.type == "cuda" and recipe.half_precision
+        stack = Stack.of([models[lane.seed] for lane in lanes], trials.device, half_precision=half_precision)
         memory = StackedMemory(
             [lane.method for lane in lanes],
             trials.num_instances,
@@ -119,7 +121,7 @@ class SideBySide:
         started = time.perf_counter()
         self._prepare_epoch()
         self._train_epoch()
-        test, train = errors_of(self.stack, self.trials, self._trial, half_precision=self.half_precision)
+        test, train = errors_of(self.stack, self.trials, self._trial)
         self.test_error.append(test)
         self.train_error.append(train)
         self.seconds += (time.perf_counter() - started) / len(self.lanes)
@@ -206,7 +208,7 @@ class SideBySide:
 
     def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of every instance and its p(y|x), (K, …)."""
-        logits = self.stack.logits(inputs, half_precision=self.half_precision)
+        logits = self.stack.logits(inputs)
         flat = logits.flatten(0, -2)
         losses = F.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORE)
         prob = losses.detach().neg().exp()
@@ -237,6 +239,15 @@ class SideBySide:
         self.trials.load_state_dict(state["trials"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds = state["seconds"]
+
+
+def _optimiser(settings: Optimiser, stack: Stack) -> torch.optim.Optimizer:
+    """Return the optimiser of all models; its rate is a number on the device, for the steps of a graph."""
+    groups = stack.groups_by_decay()
+    if not stack.half_precision:
+        return settings.build(groups, capturable=stack.device.type == "cuda")
+    rate = torch.tensor(settings.learning_rate, device=stack.device)
+    return HalfPrecisionSGD(groups, stack.copies, rate=rate, momentum=settings.momentum)
 
 
 def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[int]) -> dict[str, Any]:

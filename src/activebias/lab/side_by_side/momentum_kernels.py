@@ -1,0 +1,36 @@
+"""A step of SGD with momentum for weights that have a half-precision copy, in Triton (GPU only)."""
+
+# mypy: ignore-errors
+# (Triton's language has no types.)
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def step(
+    parameter,
+    gradient,
+    momentum,
+    half,
+    rate,
+    MOMENTUM,
+    DECAY,
+    SIZE,
+    HAS_HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """momentum = MOMENTUM · momentum + gradient + DECAY · parameter; parameter -= rate · momentum.
+
+    `half` gets the new parameter too. Everything is read and written once.
+    """
+    offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    exists = offset < SIZE
+    value = tl.load(parameter + offset, mask=exists)
+    slope = tl.load(gradient + offset, mask=exists).to(tl.float32) + DECAY * value
+    moved = MOMENTUM * tl.load(momentum + offset, mask=exists) + slope
+    value -= tl.load(rate) * moved
+    tl.store(momentum + offset, moved, mask=exists)
+    tl.store(parameter + offset, value, mask=exists)
+    if HAS_HALF:
+        tl.store(half + offset, value.to(half.dtype.element_ty), mask=exists)
