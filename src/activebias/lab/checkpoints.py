@@ -45,8 +45,9 @@ class Checkpoint:
         except FileNotFoundError:
             # Another process that works on the same trial has finished it and cleaned up: nothing to keep.
             _log.info("%s was removed by another process.", self.path.parent)
-        self._written = time.monotonic()
-        self._cost = self._written - started
+        finally:
+            self._written = time.monotonic()
+            self._cost = self._written - started
 
     def _write(self, state: dict[str, Any]) -> None:
         descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")

@@ -167,7 +167,16 @@ class _Group:
         self.names_path = self.checkpoint.path.with_suffix(".json")
 
     def _write(self, state: dict[str, Any]) -> None:
-        self.checkpoint.write(state)
+        try:
+            self.checkpoint.write(state)
+        except (OSError, RuntimeError) as error:
+            if _is_out_of_memory(error):
+                raise
+            # The histories of many models may not fit on a disk: no reason to lose what is in memory.
+            text = f"{self.recipe.name}: no checkpoint could be written ({error}); training goes on."
+            _log.warning(text)
+            self.listener.on_message(text)
+            return
         with suppress(FileNotFoundError):  # another process that works on the same trials has finished
             self.names_path.write_text(self.names, encoding="utf-8")
 
