@@ -37,10 +37,12 @@ def fill(bias, num_visits, seed=0):
 
 
 def in_turn(sides, num_rounds, repeat=1):
-    """Run the sides in turn; return each one's seconds a call, round by round."""
+    """Run the sides in turn, each round from another one on; return each one's seconds a call, by round."""
     seconds = {name: [] for name in sides}
+    order = list(sides.items())
     for number in range(num_rounds + 3):
-        for name, call in sides.items():
+        order.append(order.pop(0))
+        for name, call in order:
             started = time.perf_counter()
             for _ in range(repeat):
                 call()

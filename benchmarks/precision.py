@@ -37,8 +37,8 @@ def main():
         for result in ResultStore(arguments.store).load(recipe.name, recipe.config())
         if result.method == "scan" and result.details.get("precision") == "bf16"
     }
-    if not set(seeds) <= stored.keys():
-        raise SystemExit(f"{arguments.store} lacks trials of Scan in bf16: {sorted(set(seeds) - stored.keys())}")
+    if lacking := sorted(set(seeds) - stored.keys()):
+        raise SystemExit(f"{arguments.store} lacks trials of Scan in bf16: {lacking}")
     print(f"{recipe.name}, Scan, {arguments.trials} trials, the first {epochs} of {recipe.epochs} epochs")
     for name, summary in (("best", best_error), ("last ten", last10_error)):
         half = {seed: summary(stored[seed].test_error[:epochs]) for seed in seeds}

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import weakref
 from dataclasses import replace
 
@@ -200,6 +201,28 @@ def test_out_of_memory_halves_the_number(tmp_path, monkeypatch, caplog):
     for key, (test, train, _) in whole.items():
         assert halved[key][0] == pytest.approx(test)
         assert halved[key][1] == pytest.approx(train)
+
+
+def test_a_checkpoint_that_finds_no_room_is_told_and_costs_nothing(tmp_path):
+    """As on a full disk: no file may become larger than a result, and a checkpoint would be."""
+    recipe, arguments = digits(), {"methods": ["scan", "wpv"], "seeds": [0, 1]}
+    whole = run_trials(recipe, **arguments, place=Place(tmp_path / "whole"))
+    messages = []
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+    try:
+        results = run_trials(
+            recipe,
+            **arguments,
+            place=Place(tmp_path / "full", interval=0.0),
+            listener=Listener(on_message=messages.append),
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert [result.test_error for result in results] == [result.test_error for result in whole]
+    assert any("no checkpoint could be written" in text and "training goes on" in text for text in messages)
+    assert not list((tmp_path / "full").rglob("*.pt"))
+    assert not list((tmp_path / "full").rglob(".*"))  # nothing half written either
 
 
 @pytest.mark.parametrize(
