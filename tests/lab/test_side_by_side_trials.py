@@ -1,5 +1,6 @@
 """Trials side by side: groups, stopping and going on, memory that runs out, and what is left one by one."""
 
+import errno
 import gc
 import logging
 import resource
@@ -11,6 +12,7 @@ import torch
 
 import activebias as ab
 from activebias.lab import Noise, Place, get_recipe, run_trials, trials
+from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import load
 from activebias.lab.place import Listener
 from activebias.lab.prepared import prepare
@@ -220,9 +222,49 @@ def test_a_checkpoint_that_finds_no_room_is_told_and_costs_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert [result.test_error for result in results] == [result.test_error for result in whole]
-    assert any("no checkpoint could be written" in text and "training goes on" in text for text in messages)
+    assert f"{recipe.name}: no checkpoint could be written (File too large); training goes on." in messages
     assert not list((tmp_path / "full").rglob("*.pt"))
     assert not list((tmp_path / "full").rglob(".*"))  # nothing half written either
+
+
+def test_a_checkpoint_that_cannot_be_halved_is_kept(tmp_path, monkeypatch):
+    """What halves go on from is nowhere else: where there is no room for both, the run ends and can go on."""
+    train_epoch, write = SideBySide.train_epoch, Checkpoint.write
+    place, arguments = Place(tmp_path, interval=0.0), {"methods": ["scan", "wpv"], "seeds": [0, 1]}
+
+    def limited(self):
+        if self.epoch == 3 and len(self.lanes) > 2:
+            raise torch.OutOfMemoryError("as if the memory were too small")
+        train_epoch(self)
+
+    def full(self, state):
+        if len(state["test_error"][0]) < 4 and state["emphasises"]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, state)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SideBySide, "train_epoch", limited)
+        patched.setattr(Checkpoint, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            run_trials(digits(), **arguments, place=place)
+    epochs = []
+    run_trials(
+        digits(),
+        **arguments,
+        place=place,
+        listener=Listener(on_epoch=lambda done: epochs.append(done.epoch)),
+    )
+    assert epochs == [4] * 4 + [5] * 4
+
+
+def test_a_folder_that_cannot_be_written_ends_the_training_at_once(tmp_path, monkeypatch):
+    def refused(self, state):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Checkpoint, "write", refused)
+    place = Place(tmp_path, interval=0.0)
+    with pytest.raises(PermissionError):
+        run_trials(digits(), methods=["scan", "wpv"], seeds=[0, 1], place=place)
 
 
 @pytest.mark.parametrize(

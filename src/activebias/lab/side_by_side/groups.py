@@ -1,10 +1,11 @@
 """Missing trials × methods in groups that the memory holds, each trained side by side and then stored."""
 
+import errno
 import gc
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, final
@@ -26,6 +27,8 @@ from activebias.lab.side_by_side.training import Lane, SideBySide, part_of_state
 
 _log = logging.getLogger(__name__)
 _CPU = torch.device("cpu")
+# A disk or a quota that is full, a file larger than allowed.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Missing = Mapping[int, Sequence[Method]]
 
@@ -133,15 +136,27 @@ def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
     return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
 
 
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised on top of."""
     while error is not None:
-        if isinstance(error, torch.OutOfMemoryError | MemoryError):
-            return True
-        if any(text in str(error) for text in ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
+    texts = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return any(
+        isinstance(each, torch.OutOfMemoryError | MemoryError) or any(text in str(each) for text in texts)
+        for each in _with_causes(error)
+    )
+
+
+def _no_room(error: BaseException) -> OSError | None:
+    """Return the error of a full disk; `torch.save` may raise one of its own on top of it."""
+    return next(
+        (each for each in _with_causes(error) if isinstance(each, OSError) and each.errno in _FULL), None
+    )
 
 
 @final
@@ -167,18 +182,20 @@ class _Group:
         self.names_path = self.checkpoint.path.with_suffix(".json")
 
     def _write(self, state: dict[str, Any]) -> None:
-        try:
-            self.checkpoint.write(state)
-        except (OSError, RuntimeError) as error:
-            if _is_out_of_memory(error):
-                raise
-            # The histories of many models may not fit on a disk: no reason to lose what is in memory.
-            text = f"{self.recipe.name}: no checkpoint could be written ({error}); training goes on."
-            _log.warning(text)
-            self.listener.on_message(text)
-            return
+        self.checkpoint.write(state)
         with suppress(FileNotFoundError):  # another process that works on the same trials has finished
             self.names_path.write_text(self.names, encoding="utf-8")
+
+    def _write_if_there_is_room(self, state: dict[str, Any]) -> None:
+        """Write, or say why not: the histories of many models may not fit on a disk, but are in memory."""
+        try:
+            self._write(state)
+        except (OSError, RuntimeError) as error:
+            if (full := _no_room(error)) is None:
+                raise
+            text = f"{self.recipe.name}: no checkpoint could be written ({full.strerror}); training goes on."
+            _log.warning(text)
+            self.listener.on_message(text)
 
     def _remove(self) -> None:
         self.names_path.unlink(missing_ok=True)
@@ -250,7 +267,7 @@ class _Group:
         while run.epoch < epochs:
             run.train_epoch()
             if run.epoch < self.recipe.epochs and self.checkpoint.due():
-                self._write(run.state_dict() | {"emphasises": run.emphasises})
+                self._write_if_there_is_room(run.state_dict() | {"emphasises": run.emphasises})
             for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
                 method = lane.method.name if run.emphasises else None
                 self.listener.on_epoch(EpochDone(self.recipe.name, lane.seed, method, run.epoch, error))
