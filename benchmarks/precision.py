@@ -28,10 +28,7 @@ def main():
     arguments = parser.parse_args()
     recipe = get_recipe(arguments.recipe)
     epochs = arguments.epochs or recipe.epochs
-    exact = replace(recipe, half_precision=False, epochs=epochs, burn_in=min(recipe.burn_in, epochs))
     seeds = range(arguments.trials)
-    place = Place(arguments.out, arguments.data, arguments.device)
-    exact_results = run_trials(exact, methods=["scan"], seeds=seeds, place=place)
     stored = {
         result.seed: result
         for result in ResultStore(arguments.store).load(recipe.name, recipe.config())
@@ -39,6 +36,9 @@ def main():
     }
     if lacking := sorted(set(seeds) - stored.keys()):
         raise SystemExit(f"{arguments.store} lacks trials of Scan in bf16: {lacking}")
+    exact = replace(recipe, half_precision=False, epochs=epochs, burn_in=min(recipe.burn_in, epochs))
+    place = Place(arguments.out, arguments.data, arguments.device)
+    exact_results = run_trials(exact, methods=["scan"], seeds=seeds, place=place)
     print(f"{recipe.name}, Scan, {arguments.trials} trials, the first {epochs} of {recipe.epochs} epochs")
     for name, summary in (("best", best_error), ("last ten", last10_error)):
         half = {seed: summary(stored[seed].test_error[:epochs]) for seed in seeds}
@@ -47,7 +47,8 @@ def main():
         mean_half, mean_full = estimate(half.values()), estimate(full.values())
         print(
             f"{name:>9} test error: bf16 {mean_half.mean:.3f}, float32 {mean_full.mean:.3f} %, difference "
-            f"{test.difference:+.3f} ± {test.stderr or 0:.3f} (p = {test.p_value:.2f})"
+            f"{test.difference:+.3f}"
+            + ("" if test.p_value is None else f" ± {test.stderr:.3f} (p = {test.p_value:.2f})")
         )
 
 

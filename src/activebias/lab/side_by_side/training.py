@@ -239,10 +239,11 @@ class SideBySide:
         self.trials.load_state_dict(state["trials"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds = state["seconds"]
+        self._replayed.clear()  # graphs hold the addresses of the optimiser's state before
 
 
 def _optimiser(settings: Optimiser, stack: Stack) -> torch.optim.Optimizer:
-    """Return the optimiser of all models; its rate is a number on the device, for the steps of a graph."""
+    """Return the optimiser of all models; on a GPU its rate is a tensor, which a graph reads anew."""
     groups = stack.groups_by_decay()
     if not stack.half_precision:
         return settings.build(groups, capturable=stack.device.type == "cuda")
