@@ -2,13 +2,14 @@
 
     python benchmarks/overhead.py [--device cuda] [--rounds 200] [--out out/overhead.json] [--quick]
 
-Every ratio alternates its two sides, step by step or round by round, so that a noisy machine disturbs both.
+Every ratio alternates its sides, step by step or round by round, so that a noisy machine disturbs both.
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import statistics
 import time
 from pathlib import Path
@@ -37,11 +38,11 @@ def fill(bias, num_visits, seed=0):
 
 
 def in_turn(sides, num_rounds, repeat=1):
-    """Run the sides in turn, each round from another one on; return each one's seconds a call, by round."""
+    """Run the sides in turn, in a new order every round; return each one's seconds a call, by round."""
     seconds = {name: [] for name in sides}
-    order = list(sides.items())
+    order, shuffle = list(sides.items()), random.Random(0).shuffle
     for number in range(num_rounds + 3):
-        order.append(order.pop(0))
+        shuffle(order)
         for name, call in order:
             started = time.perf_counter()
             for _ in range(repeat):

@@ -158,7 +158,7 @@ def peak_rates(device, dtype):
 
 def floor(recipe, dataset, device, num_train, num_test):
     """Return the least seconds of a trial by operations and by bytes."""
-    half = device.type == "cuda" and recipe.half_precision
+    half = recipe.in_half_precision(device)
     operations_rate, bytes_rate = peak_rates(device, torch.bfloat16 if half else torch.float32)
     model = recipe.model(dataset, torch.Generator().manual_seed(0))
     inputs = tuple(tensor[: recipe.batch_size] for tensor in dataset.train.inputs)

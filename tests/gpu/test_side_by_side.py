@@ -221,6 +221,20 @@ def test_half_precision_learns(name):
     assert last < first - 10
 
 
+def test_half_precision_goes_on_where_it_was():
+    recipe, dataset, _ = small("mnist-cnn")
+    recipe = replace(recipe, batch_size=4)
+    whole = train(recipe, dataset, None, [ab.METHODS["wpv"]], "cuda", epochs=2)
+    resumed = train(recipe, dataset, None, [ab.METHODS["wpv"]], "cuda", epochs=1)  # graphs of its own
+    resumed.load_state_dict(whole.state_dict())
+    for run in (whole, resumed):
+        run.train_epoch()
+        assert run.stack.copies
+        assert all(torch.equal(copy, value.bfloat16()) for value, copy in run.stack.copies.items())
+    for name, value in whole.stack.parameters.items():
+        torch.testing.assert_close(resumed.stack.parameters[name], value, rtol=1e-3, atol=1e-4)
+
+
 def test_trials_on_a_gpu_side_by_side(tmp_path):
     recipe = replace(get_recipe("digits"), epochs=6, burn_in=2)
     results = run_trials(

@@ -85,6 +85,14 @@ def test_shortened_recipes_keep_their_proportion_and_emphasise():
     assert get_recipe("mnist-fc").shortened(1).burn_in == 0
 
 
+def test_half_precision_is_for_sgd_on_a_gpu():
+    recipe, cpu, gpu = get_recipe("mnist-cnn"), torch.device("cpu"), torch.device("cuda")
+    assert recipe.in_half_precision(gpu)
+    assert not recipe.in_half_precision(cpu)
+    assert not replace(recipe, half_precision=False).in_half_precision(gpu)
+    assert not replace(recipe, optimiser=Optimiser("adam", 0.001)).in_half_precision(gpu)
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [
@@ -96,7 +104,6 @@ def test_shortened_recipes_keep_their_proportion_and_emphasise():
         (lambda: Optimiser("sdg", 0.1), "`kind` must be sgd, adam or rmsprop"),
         (lambda: Optimiser("sgd", 0.0), "`learning_rate` must be above 0"),
         (lambda: replace(get_recipe("digits"), batch_size=0), "`batch_size` must be at least 1"),
-        (lambda: replace(get_recipe("qt-cnn"), half_precision=True), "is for the optimiser sgd, not adam"),
     ],
 )
 def test_refusals(action, message):

@@ -112,9 +112,9 @@ class Recipe:
     """One experiment: data, model, optimiser, protocol. Everything that affects the numbers is in `config()`.
 
     `architecture` names what `model` builds, and is what the configuration remembers of it. `row` is the
-    row of the paper that it reproduces. `half_precision` allows bf16 on a GPU, where that does not change the
-    baseline's error. `limit` trains and tests on the first so many examples only, which
-    is how the tests run every recipe within seconds.
+    row of the paper that it reproduces. `half_precision` allows bf16 on a GPU, and is meant for models whose
+    baseline's error it does not change (`benchmarks/precision.py`). `limit` trains and tests on the first so
+    many examples only, which is how the tests run every recipe within seconds.
     """
 
     name: str
@@ -144,8 +144,10 @@ class Recipe:
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"`{name}` must be at least {least}, but got {getattr(self, name)}.")
-        if self.half_precision and self.optimiser.kind != "sgd":
-            raise ValueError(f"`half_precision` is for the optimiser sgd, not {self.optimiser.kind}.")
+
+    def in_half_precision(self, device: torch.device) -> bool:
+        """Tell whether models trained side by side on `device` run in bf16: on a GPU, trained by SGD."""
+        return self.half_precision and device.type == "cuda" and self.optimiser.kind == "sgd"
 
     def config(self) -> dict[str, Any]:
         """Return what affects the numbers and nothing else: the key under which results are stored."""

@@ -14,8 +14,8 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
     """`torch.optim.SGD`, for weights of which the forward pass reads copies in half precision.
 
     Gradients come to the copies; weights and momentum stay float32, and a step writes the copies anew. Done
-    by torch, the weights are cast before every forward pass and the gradients after it: with a large fully
-    connected layer a fifth of an iteration's time.
+    by torch, the weights are cast before every forward pass and the gradients after it, which takes long
+    where a fully connected layer is large.
     """
 
     def __init__(

@@ -49,8 +49,7 @@ def free_bytes(device: torch.device) -> int:
 def _training_bytes(recipe: Recipe, dataset: Dataset, data: Prepared, device: torch.device) -> int:
     """Return what one model takes in an iteration: what autograd keeps, and weights in all their forms."""
     model = recipe.model(dataset, derived_generator(0, "plan"))
-    half_precision = device.type == "cuda" and recipe.half_precision
-    stack = Stack.of([model], device, half_precision=half_precision)
+    stack = Stack.of([model], device, half_precision=recipe.in_half_precision(device))
     kept: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:

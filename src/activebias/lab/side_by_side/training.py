@@ -72,8 +72,11 @@ class SideBySide:
         """Begin at epoch 0, with the initial weights that the trials have alone."""
         recipe, dataset = trials.recipe, trials.dataset
         models = {seed: recipe.model(dataset, derived_generator(seed, "weights")) for seed in trials.seeds}
-        half_precision = trials.device.type == "cuda" and recipe.half_precision
-        stack = Stack.of([models[lane.seed] for lane in lanes], trials.device, half_precision=half_precision)
+        stack = Stack.of(
+            [models[lane.seed] for lane in lanes],
+            trials.device,
+            half_precision=recipe.in_half_precision(trials.device),
+        )
         memory = StackedMemory(
             [lane.method for lane in lanes],
             trials.num_instances,
