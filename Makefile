@@ -35,7 +35,7 @@ browser:  ## install Debian's Chromium and its driver, where apt-get and the rig
 	|| echo "No Chromium here and no way to install it: the report's page is not tested."
 
 test: $(STAMP) browser  ## run the tests (doctests and README blocks included)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 examples: $(STAMP)-examples  ## run every example, with all the frameworks, and compare their accuracies
 	$(BIN)/python examples/run_all.py

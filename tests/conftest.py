@@ -1,6 +1,10 @@
 """What every test shares: one thread, and real data whose absence is said, not hidden."""
 
 import os
+
+# Before torch and NumPy are imported, and for the programs that tests start: see `one_thread`.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A trial in a process of its own, which is killed on the way: see test_trials."""
+"""What runs in a process of its own: trials that are killed on the way, and results that are stored."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ import torch
 
 from activebias.lab import Listener, Place, get_recipe, run_trials
 from activebias.lab.side_by_side import SideBySide
+from activebias.lab.store import ResultStore, TrialResult
 from activebias.lab.trainer import Run
 
 METHODS = ("scan", "wpv", "spv", "isd")
@@ -42,3 +43,21 @@ def run_and_die(folder, num_epochs, in_the_middle, side_by_side):
     losses = {loop: loop._losses for loop in (Run, SideBySide)}
     Run._losses = SideBySide._losses = dying_losses
     run(folder, Listener(on_epoch=on_epoch), side_by_side)
+
+
+def append_many(folder, method, count, ready):
+    """Store `count` results, as soon as all the processes are ready."""
+    store = ResultStore(folder)
+    ready.wait()
+    for seed in range(count):
+        result = TrialResult(
+            recipe="digits",
+            method=method,
+            seed=seed,
+            config={},
+            device="cpu",
+            seconds=1,
+            test_error=[3.25] * 3000,  # long lines: a write that is not one piece would show
+            train_error=[1.0],
+        )
+        store.append(result)

@@ -24,7 +24,12 @@ def train(folder, method, num_workers, seconds_per_step):
         bias.load_state_dict(state["bias"])
         order, first_epoch = state["order"], bias.epoch
     inputs, targets = digits(150)
-    loader = make_loader(bias, inputs=inputs, targets=targets, num_workers=num_workers)
+    # As a program of a user's has them on Linux. A process of a fork server would start a server of its own,
+    # which imports torch anew for every worker.
+    context = "fork" if num_workers else None
+    loader = make_loader(
+        bias, inputs=inputs, targets=targets, num_workers=num_workers, multiprocessing_context=context
+    )
     for epoch in range(first_epoch, 3):
         bias.set_epoch(epoch)
         for index, (batch, labels) in loader:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import activebias as ab
-from processes import finish, start
+from processes import finish, start, start_server
 from resume_worker import train
 from training import make_bias, make_loader
 
@@ -45,12 +45,17 @@ def test_a_killed_run_goes_on_bit_by_bit(method, num_workers, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["wpv", "spv", "uni"])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_only_the_batches_that_were_not_trained_on_come_after_a_resume(method, num_workers):
+@pytest.mark.parametrize(
+    ("num_workers", "context"), [(0, None), (2, "fork"), (2, "forkserver")], ids=["0", "2", "2 not forked"]
+)
+def test_only_the_batches_that_were_not_trained_on_come_after_a_resume(method, num_workers, context):
+    if context == "forkserver":  # the data set is pickled, as on macOS and Windows
+        start_server()
     bias = make_bias(method)
     bias.set_epoch(2)
     trained = []
-    for number, (index, _) in enumerate(make_loader(bias, num_workers=num_workers)):
+    workers = {"num_workers": num_workers, "multiprocessing_context": context}
+    for number, (index, _) in enumerate(make_loader(bias, **workers)):
         bias.record(index, torch.full((len(index),), 0.5))
         trained += index.tolist()
         if number == 4:
@@ -58,7 +63,7 @@ def test_only_the_batches_that_were_not_trained_on_come_after_a_resume(method, n
     again = make_bias(method)
     again.load_state_dict(bias.state_dict())
     again.set_epoch(2)
-    rest = [i for index, _ in make_loader(again, num_workers=num_workers) for i in index.tolist()]
+    rest = [i for index, _ in make_loader(again, **workers) for i in index.tolist()]
     assert len(trained) + len(rest) == 300
     if method == "wpv":
         assert sorted(trained + rest) == list(range(300))

@@ -16,6 +16,8 @@ from transformers import (
 import activebias as ab
 from activebias.integrations.huggingface import ActiveBiasTrainer
 
+# Method, task, and over how many parts of a step the gradients are accumulated.
+RANK_CASES = [("wpv", "sequence", 1), ("wtc", "tagging", 2)]
 NUM_SAMPLES, NUM_CLASSES, STEP_SIZE = 50, 3, 8  # the last step of an epoch has two samples
 
 
@@ -111,13 +113,11 @@ def make_trainer(
     )
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    out, method, tagging, accumulate = sys.argv[1], sys.argv[2], sys.argv[3] == "tagging", int(sys.argv[4])
+def train_on_a_rank(out: Path, method: str, task: str, accumulate: int) -> None:
     trainer = make_trainer(
         method,
-        folder=Path(out).parent / "unused",
-        tagging=tagging,
+        folder=out.parent / "unused",
+        tagging=task == "tagging",
         accumulate=accumulate,
         world_size=int(os.environ["WORLD_SIZE"]),
     )
@@ -130,6 +130,13 @@ def main() -> None:
         },
         f"{out}.{trainer.args.process_index}",
     )
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    for case in RANK_CASES:  # one after the other: to start takes far longer than to train
+        train_on_a_rank(folder / case[0], *case)
     sys.stdout.flush()
     os._exit(0)  # gloo in torch 2.13 sometimes aborts at interpreter exit
 

@@ -19,6 +19,7 @@ from transformers import Trainer
 
 from activebias.integrations.huggingface import ActiveBiasMixin, ActiveBiasTrainer
 from integrations.huggingface_run import (
+    RANK_CASES,
     STEP_SIZE,
     collate,
     make_bias,
@@ -199,21 +200,27 @@ def test_what_is_overridden_is_what_transformers_calls():
     assert issubclass(ActiveBiasTrainer, Trainer)
 
 
-@pytest.mark.parametrize(("method", "task", "accumulate"), [("wpv", "sequence", 1), ("wtc", "tagging", 2)])
-def test_two_ranks_train_like_one(method, task, accumulate, tmp_path):
-    """50 samples in steps of 8 leave 2: the last batches are filled up, which must not show."""
-    out = tmp_path / "state"
+@pytest.fixture(scope="module")
+def of_two_ranks(tmp_path_factory) -> Path:
+    """Return the folder with what each of two ranks ended with, in every case."""
+    folder = tmp_path_factory.mktemp("ranks")
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
     finished = subprocess.run(
-        [sys.executable, *command, str(RUN), str(out), method, task, str(accumulate)],
+        [sys.executable, *command, str(RUN), str(folder)],
         capture_output=True,
         text=True,
         timeout=240,
         env=environment,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
-    states = [torch.load(f"{out}.{rank}", weights_only=True) for rank in (0, 1)]
+    return folder
+
+
+@pytest.mark.parametrize(("method", "task", "accumulate"), RANK_CASES)
+def test_two_ranks_train_like_one(method, task, accumulate, of_two_ranks, tmp_path):
+    """50 samples in steps of 8 leave 2: the last batches are filled up, which must not show."""
+    states = [torch.load(of_two_ranks / f"{method}.{rank}", weights_only=True) for rank in (0, 1)]
     trainer = make_trainer(method, folder=tmp_path / "one", tagging=task == "tagging")
     trainer.train()
     one = trainer.bias.state_dict()

@@ -15,6 +15,8 @@ from activebias.lab.store import (
     current_versions,
     last10_error,
 )
+from lab_worker import append_many
+from processes import CONTEXT, finish, start
 
 CONFIG = {"noise": 0.2, "epochs": 3}
 
@@ -245,40 +247,11 @@ def test_any_other_malformed_line_is_refused_with_its_place(tmp_path, spoil, mes
     assert path.read_bytes() == before
 
 
-APPEND_MANY = """
-import sys
-from activebias.lab.store import ResultStore, TrialResult
-folder, method, count = sys.argv[1:]
-store = ResultStore(folder)
-print("ready", flush=True)
-sys.stdin.readline()
-for seed in range(int(count)):
-    # Long lines: a write that is not one piece would show.
-    store.append(TrialResult(recipe="digits", method=method, seed=seed, config={}, device="cpu", seconds=1,
-                             test_error=[3.25] * 3000, train_error=[1.0]))
-"""
-
-
 def test_processes_do_not_mix_their_lines(tmp_path):
     count = 20
+    ready = CONTEXT.Barrier(3, timeout=60)
     # Two write the same trials: each must end up in the store once.
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", APPEND_MANY, str(tmp_path), method, str(count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for method in ("scan", "wpv", "wpv")
-    ]
-    for worker in workers:
-        assert worker.stdout.readline() == "ready\n"
-    for worker in workers:
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    for worker in workers:
-        worker.communicate(timeout=60)
-    assert [worker.returncode for worker in workers] == [0, 0, 0]
+    finish(*(start(append_many, tmp_path, method, count, ready) for method in ("scan", "wpv", "wpv")))
     lines = ResultStore(tmp_path).path("digits").read_bytes().splitlines()
     assert len(lines) == 2 * count
     found = {(result.method, result.seed) for result in ResultStore(tmp_path).load("digits")}
