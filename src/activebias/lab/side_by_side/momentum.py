@@ -43,7 +43,7 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
             copy.grad = None
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Move every weight whose gradient is known."""
         from activebias.lab.side_by_side import momentum_kernels as kernels
 
