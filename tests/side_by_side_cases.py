@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from activebias.lab import Optimiser, get_recipe
+from activebias.lab import Optimiser, Place, get_recipe, run_trials
 from activebias.lab.data import SHAPE_NAMES, Dataset, Examples
 
 RECIPES = ("mnist-cnn", "cifar100-rn27", "qt-cnn", "conll2003-cnn", "mnist-fc-distill")
@@ -51,3 +51,14 @@ def small(name):
     if recipe.teacher is not None:
         teacher = torch.rand(40, 10, generator=torch.Generator().manual_seed(2)).softmax(-1)
     return recipe, dataset, teacher
+
+
+def digits(**changes):
+    """Return the recipe digits, short and on few examples."""
+    return replace(get_recipe("digits"), epochs=5, burn_in=2, **changes).limited(300)
+
+
+def results_of(recipe, folder, methods=("scan", "wpv", "sd", "uni"), seeds=(0, 1, 2), **place):
+    """Train trials; return their errors by epoch and how many models ran at once, by method and seed."""
+    results = run_trials(recipe, methods=methods, seeds=seeds, place=Place(folder, **place))
+    return {(r.method, r.seed): (r.test_error, r.train_error, r.details["side_by_side"]) for r in results}

@@ -215,7 +215,7 @@ def test_half_precision_learns(name):
     dataset = made_up("digits" if name == "mnist-cnn" else "images", count=200)
     recipe = replace(recipe, batch_size=20, optimiser=Optimiser("sgd", 0.02, momentum=0.9))
     run = train(recipe, dataset, None, [ab.METHODS["wpv"]], "cuda", epochs=12)
-    assert run.half_precision
+    assert run.stack.half_precision
     assert all(value.dtype == torch.float32 for value in run.stack.parameters.values())
     first, last = run.train_error[0].mean(), run.train_error[-1].mean()
     assert last < first - 10

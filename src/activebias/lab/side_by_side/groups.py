@@ -289,7 +289,7 @@ class _Group:
                 seconds=run.seconds,
                 device=run.device,
                 side_by_side=len(run.lanes),
-                precision="bf16" if run.half_precision else "float32",
+                precision="bf16" if run.stack.half_precision else "float32",
             )
             for position, lane in enumerate(run.lanes)
         ]

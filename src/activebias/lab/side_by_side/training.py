@@ -55,7 +55,6 @@ class SideBySide:
         self.stack, self.memory = stack, memory
         self.emphasises = emphasises
         self.device, recipe = trials.device, trials.recipe
-        self.half_precision = stack.half_precision
         self.optimiser = _optimiser(recipe.optimiser, stack)
         self.test_error: list[Tensor] = []
         self.train_error: list[Tensor] = []
