@@ -6,6 +6,7 @@ Every ratio alternates its sides, step by step or round by round, so that a nois
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -41,6 +42,8 @@ def in_turn(sides, num_rounds, repeat=1):
     """Run the sides in turn, in a new order every round; return each one's seconds a call, by round."""
     seconds = {name: [] for name in sides}
     order, shuffle = list(sides.items()), random.Random(0).shuffle
+    gc.collect()
+    gc.disable()  # as timeit does: whose turn it is when the collector comes is chance
     for number in range(num_rounds + 3):
         shuffle(order)
         for name, call in order:
@@ -49,6 +52,7 @@ def in_turn(sides, num_rounds, repeat=1):
                 call()
             if number >= 3:
                 seconds[name].append((time.perf_counter() - started) / repeat)
+    gc.enable()
     return seconds
 
 
