@@ -77,6 +77,12 @@ def test_comparison_says_how_it_was_made():
     assert "Bold: p < 0.05" in table.to_markdown()
 
 
+def test_titles_say_when_methods_have_different_numbers_of_trials():
+    results = trials({"uni": 3.0}, 2) + trials({"scan": 3.0}, 5)
+    assert comparison_table(results).title == "mnist-fc, 2 to 5 trials, 2 epochs"
+    assert comparison_table(results[:1]).title == "mnist-fc, 1 trial, 2 epochs"
+
+
 def test_fewer_pairs_and_no_baseline_are_said():
     results = trials({"scan": 3.0}, 3) + trials({"wpv": 2.5}, 5)
     assert "Fewer pairs than trials: WPV 3." in comparison_table(results).notes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from activebias.lab.significance import BASELINES, SAMPLING_METHODS, by_method, estimate, in_order
 from activebias.lab.store import TrialResult
-from activebias.lab.tables import display_name
+from activebias.lab.tables import display_name, trials_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,8 +76,8 @@ def convergence_figure(
             axes.set_title(name, loc="left", fontsize=10, color=_INK)
         _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, (low, high))
     all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=_INK)
-    trials = len({result.seed for result in results})
-    band = f"mean of {trials} trials ± standard error" if trials > 1 else "one trial"
+    trials = trials_text(results)
+    band = "one trial" if trials == "1 trial" else f"mean of {trials} ± standard error"
     figure.suptitle(
         f"{title or results[0].recipe}: {band}",
         x=0.012,

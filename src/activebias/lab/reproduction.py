@@ -23,6 +23,7 @@ from activebias.lab.tables import (
     comparison_table,
     paper_findings,
     reproduction_table,
+    trials_text,
 )
 
 _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and we do not have it"}
@@ -156,8 +157,7 @@ def _overview(rows: Sequence[_Row]) -> str:
             state = _CANNOT.get(recipe.name, "open: not run yet, nothing is claimed")
             lines.append(f"| {recipe.name} | 0 | {recipe.trials} | {state} | – | – |")
             continue
-        methods = [result.method for result in results]
-        trials = min(methods.count(method) for method in methods)
+        trials = trials_text(results).rpartition(" ")[0]
         held = "not in the paper" if recipe.row is None else "{} of {}".format(*row.held("best_test_error"))
         lines.append(
             f"| [{recipe.name}](#{recipe.name}) | {trials} | {recipe.trials} | {held} | "

@@ -135,6 +135,14 @@ def display_name(method: str) -> str:
     return method.upper() if method.isalpha() and len(method) <= 3 else method
 
 
+def trials_text(results: Sequence[TrialResult]) -> str:
+    """Return how many trials the methods have: "3 trials", or "10 to 20 trials" where they differ."""
+    numbers = [len(values) for values in by_method(results, METRICS[0]).values()]
+    fewest, most = min(numbers), max(numbers)
+    number = str(most) if fewest == most else f"{fewest} to {most}"
+    return f"{number} {'trial' if most == 1 else 'trials'}"
+
+
 def summary(results: Sequence[TrialResult]) -> dict[str, Any]:
     """Return the object that `--json` prints; a standard error of one trial is null."""
     methods: dict[str, dict[str, dict[str, float | None]]] = {}
@@ -272,8 +280,7 @@ def _agreement_notes(
 
 def _title(results: Sequence[TrialResult]) -> str:
     first = results[0]
-    seeds = len({result.seed for result in results})
-    return f"{first.recipe}, {seeds} {'trial' if seeds == 1 else 'trials'}, {len(first.test_error)} epochs"
+    return f"{first.recipe}, {trials_text(results)}, {len(first.test_error)} epochs"
 
 
 def _notes(items: Sequence[Comparison]) -> list[str]:
