@@ -9,8 +9,10 @@ from activebias.lab.prepared import Part
 from activebias.lab.side_by_side.batches import Trials
 from activebias.lab.side_by_side.stacking import Stack
 
-# Examples × models of one forward pass: bounds the memory that it takes.
-_MOST_AT_ONCE = {"cpu": 1_000, "cuda": 100_000}
+# Examples × models of one forward pass: bounds the memory that it takes. What a convolution returns is many
+# times as large as an image; a small net is over before the host has launched the next pass.
+_MOST_AT_ONCE = {"cpu": 1_000, "cuda": 400_000}
+_MOST_CONVOLVED = 100_000
 
 
 def errors_of(stack: Stack, trials: Trials, trial: Tensor) -> tuple[Tensor, Tensor]:
@@ -25,8 +27,10 @@ def errors_of(stack: Stack, trials: Trials, trial: Tensor) -> tuple[Tensor, Tens
 
 
 def _chunks(stack: Stack, number: int) -> range:
-    step = max(1, _MOST_AT_ONCE[stack.device.type] // stack.size)
-    return range(0, number, step)
+    most = _MOST_AT_ONCE[stack.device.type]
+    if stack.convolves:
+        most = min(most, _MOST_CONVOLVED)
+    return range(0, number, max(1, most // stack.size))
 
 
 @torch.no_grad()

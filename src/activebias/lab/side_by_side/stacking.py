@@ -30,6 +30,7 @@ class Stack:
         """Use stacked parameters and buffers; `template` gives the layers only."""
         self._template = template
         self.half_precision = half_precision
+        self.convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in template.modules())
         self.parameters = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         self.buffers = buffers
         self._shared = shared
