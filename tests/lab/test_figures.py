@@ -56,12 +56,27 @@ def test_two_panels_when_both_kinds_are_there():
 
 
 def test_burn_in_is_marked():
-    (axes,) = convergence_figure(trials(["scan"])).axes
-    assert "burn-in" in texts(axes)
-    assert "burn-in" not in texts(convergence_figure(trials(["scan"]), burn_in=0).axes[0])
-    assert "burn-in" not in texts(convergence_figure(trials(["scan"], config={})).axes[0])
+    def marks(**options):
+        (axes,) = convergence_figure(trials(["scan"], epochs=40), **options).axes
+        return [text for text in texts(axes) if "burn-in" in text]
+
+    assert marks(burn_in=20) == ["burn-in"]
+    assert marks(burn_in=1) == ["← burn-in"]  # no room for the word within
+    assert marks(burn_in=0) == []
+    (axes,) = convergence_figure(trials(["scan"])).axes  # from the configuration
+    assert any("burn-in" in text for text in texts(axes))
+    (axes,) = convergence_figure(trials(["scan"], config={})).axes
+    assert not any("burn-in" in text for text in texts(axes))
     (axes,) = convergence_figure(trials(["scan"]), burn_in=9).axes
     assert axes.get_xlim()[0] > 5  # of a long burn-in only the end is shown
+
+
+def test_panels_say_their_number_of_trials_where_they_differ():
+    results = trials(["uni", "sd"], n=2) + trials(["scan", "wpv"], n=4)
+    figure = convergence_figure(results)
+    assert figure.get_suptitle() == "digits: mean of 2 to 4 trials ± standard error"
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["Sampling, 2 trials", "Weighting, 4 trials"]
 
 
 def test_labels_do_not_overlap():
@@ -85,7 +100,7 @@ def test_labels_do_not_overlap():
     (axes,) = figure.axes
     # Text's own method: an annotation's includes its line.
     boxes = sorted((Text.get_window_extent(text) for text in axes.texts), key=lambda box: box.y0)
-    assert len(boxes) == 6
+    assert len(boxes) == 7  # the epoch above the six names
     for lower, upper in itertools.pairwise(boxes):
         assert upper.y0 >= lower.y1 - 1  # a point of leading
 

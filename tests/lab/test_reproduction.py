@@ -96,6 +96,17 @@ def test_a_difference_that_only_one_side_sees_is_counted_apart(tmp_path):
     ) in page
 
 
+def test_the_last_epochs_are_judged_by_the_other_standard_errors_too(tmp_path):
+    # The paper, on TREC: Scan 18.59 ± 0.01 and WD 18.52 ± 0.01 in the last ten epochs, ± 0.08 in the best.
+    page = module.page(stored(tmp_path, {"wd": 0.0}, row="qt-cnn"), tmp_path, "figures")
+    assert "- Last 10 epochs %: **0 of 1 comparisons hold**" in page
+    assert "with its standard errors of the best error 1 of 1 comparisons hold" in page
+
+
+def test_seconds_of_parts_are_marked(tmp_path):
+    assert "| CPU | 2* |" in module.page(stored(tmp_path, {"wd": 0.0}, row="qt-cnn"), tmp_path, "figures")
+
+
 def test_a_variant_of_a_row_is_shown_but_not_counted_again(tmp_path):
     store = stored(tmp_path, {"wd": -1.0, "we": 1.0}, row="cifar10-lr")
     once = module.page(store, tmp_path, "figures")

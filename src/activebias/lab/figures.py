@@ -69,14 +69,16 @@ def convergence_figure(
         for method in in_order(result.method for result in results)
     }
     low, high = _limits(statistics.values(), epochs, min(burn_in, epochs))
+    trials = trials_text(results)
     for axes, (name, methods) in zip(all_axes, panels.items(), strict=True):
         _draw_panel(axes, {method: statistics[method] for method in methods}, burn_in)
         axes.set_ylim(low, high)
         if name:
-            axes.set_title(name, loc="left", fontsize=10, color=_INK)
+            shown = [result for result in results if result.method in methods]
+            number = f", {trials_text(shown)}" if trials_text(shown) != trials else ""
+            axes.set_title(name + number, loc="left", fontsize=10, color=_INK)
         _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, (low, high))
     all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=_INK)
-    trials = trials_text(results)
     band = "one trial" if trials == "1 trial" else f"mean of {trials} ± standard error"
     figure.suptitle(
         f"{title or results[0].recipe}: {band}",
@@ -159,7 +161,7 @@ def _draw_panel(
         # At the bottom: there the curves have not yet come down.
         wide = burn_in - first > 0.12 * (length - first)
         axes.annotate(
-            "burn-in",
+            "burn-in" if wide else "← burn-in",
             (burn_in + 0.5, 0),
             xycoords=("data", "axes fraction"),
             xytext=(-5 if wide else 4, 5),
@@ -183,6 +185,15 @@ def _draw_panel(
 
 def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tuple[float, float]) -> None:
     """Write each method's name and last value at its curve's end, moved apart where they would overlap."""
+    axes.annotate(
+        f"epoch {epochs}",
+        (1.045, 1.0),
+        xycoords="axes fraction",
+        va="bottom",
+        fontsize=8,
+        color=_FAINT,
+        annotation_clip=False,
+    )
     low, high = limits
     height_in_points = 4.2 * 72 * 0.76  # of the axes, about: enough to keep lines of text apart
     gap = 1.25 * _LABEL_POINTS / height_in_points * (high - low)

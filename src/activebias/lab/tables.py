@@ -234,11 +234,21 @@ def reproduction_table(
 
 
 def paper_findings(
-    results: Sequence[TrialResult], *, row: str | None = None, metric: str = "best_test_error"
+    results: Sequence[TrialResult],
+    *,
+    row: str | None = None,
+    metric: str = "best_test_error",
+    stderr_of: str | None = None,
 ) -> list[tuple[str, Finding, Finding]]:
-    """Return (method, ours, paper's) for every comparison with a baseline that both made."""
+    """Return (method, ours, paper's) for every comparison with a baseline that both made.
+
+    `stderr_of` judges the paper's by its standard errors of another metric.
+    """
     items = compare(results, metric)
     paper = _paper_estimates(row or results[0].recipe, items, metric)
+    if stderr_of is not None:
+        others = _paper_estimates(row or results[0].recipe, items, stderr_of)
+        paper = {method: Estimate(value.mean, others[method].stderr) for method, value in paper.items()}
     findings = []
     for item in items:
         ours = our_finding(item)
