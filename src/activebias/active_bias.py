@@ -120,7 +120,7 @@ class ActiveBias:
         epoch = checks.integer("epoch", epoch, at_least=0)
         if epoch == self._order.epoch:
             return
-        self._memory.append(self._step.take())
+        self._step.finish(self._memory.append)
         if self.method.order == "emphasis" and self.emphasises:
             self._order.warn_if_nobody_drew(self.method.name)
         if self._order.epoch is not None:
@@ -140,7 +140,8 @@ class ActiveBias:
 
         `burn_in="auto"` ends when three epochs in a row, not counting those at 1, brought no new best error.
         A model that has its training set by heart early is warned of, once (`MemorisationWarning`); looking
-        waits for the device. The last report of an epoch counts. Several ranks go by the mean of theirs.
+        waits for the device. The last report of an epoch counts. Several ranks go by the mean of theirs; they
+        form it in `set_epoch`: a checkpoint written before holds the error of the rank that wrote it.
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)
 
@@ -159,6 +160,8 @@ class ActiveBias:
             batch_size: the instances of one optimiser step on this rank. Draws, and the updates of the
                 scores, come in batches of this size: with gradient accumulation it is the number of
                 instances that are accumulated, while the DataLoader's batch size is the smaller one.
+                A last step that `drop_last` leaves incomplete is counted in by the next `set_epoch`: call
+                it after the last epoch too.
             dataset: if given, its length is checked against `num_instances`.
             num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
             num_replicas, rank: default to torch.distributed's. Pass 1 and 0 where something else (Hugging
@@ -236,7 +239,7 @@ class ActiveBias:
         The mean is not normalised again within the batch. Entries where `mask` is False do not count.
         `reduction` may also be "sum" or "none".
         """
-        per_instance_loss = checks.as_tensor("per_instance_loss", per_instance_loss)
+        per_instance_loss = checks.loss_tensor(per_instance_loss)
         if mask is not None:
             # What does not count may be NaN, and 0 · NaN would still be NaN.
             per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
@@ -256,16 +259,20 @@ class ActiveBias:
         index, prob, mask = self._checked(index, prob, mask)
         checks.same_shape("per_instance_loss", per_instance_loss, "index", index)
         # In a step with filling a mean over the batch counts too many: the rest weighs accordingly more.
-        filling = index.dim() == 1 and self._step.num_real(index.shape[0]) is not None
-        scale = self._step.filling_scale(index.shape[0]) if filling else 1.0
+        num_items = index.shape[0]
+        num_real = self._step.num_real(num_items) if index.dim() == 1 else None
+        scale = 1.0 if num_real is None else self._step.filling_scale(num_items)
         weight, mean_weight = self._look_up_and_take(index, prob, mask)
-        if reduction == "mean" and mean_weight is not None and not filling and self._step.num_ranks == 1:
+        if reduction == "mean" and mean_weight is not None and num_real is None and self._step.num_ranks == 1:
             return (mean_weight.clone().to(per_instance_loss) * per_instance_loss).sum()
         # On a GPU the next step may overwrite the weights, before autograd has read them.
         loss = weight.to(per_instance_loss, copy=self.device.type != "cpu") * per_instance_loss
         if reduction == "mean":
-            return scale * loss.mean() if filling else self._step.mean(loss, mask)
-        return loss.sum() if reduction == "sum" else loss
+            mean = self._step.mean(loss, mask)  # over what counts of this rank's own
+            return mean if num_real is None else scale * num_real / num_items * mean
+        if reduction == "sum":
+            return loss.sum()
+        return loss if num_real is None else scale * loss
 
     def _checked(
         self, index: Any, prob: Any, mask: Any
@@ -288,7 +295,7 @@ class ActiveBias:
             return weights
         visits, weight, mean_weight = self._memory.look_up(index, prob, mask)
         if self._step.add(*visits, index.shape):
-            self._memory.append(self._step.take())
+            self._step.finish(self._memory.append)
         return weight, mean_weight
 
     @eager
@@ -366,6 +373,8 @@ class ActiveBias:
     def _settings(self) -> dict[str, Any]:
         return {
             "method": self.method.name,
+            "order": self.method.order,
+            "weights": self.method.weights,
             "num_instances": self.num_instances,
             "num_classes": self.num_classes,
             "burn_in": self.burn_in,
@@ -381,6 +390,7 @@ class ActiveBias:
             "format": FORMAT,
             "settings": self._settings(),
             "order": self._order.state_dict(),
+            "step": self._step.state_dict(),
             "validation": self._validation.state_dict(),
             **self._memory.state_dict(),
         }
@@ -388,11 +398,14 @@ class ActiveBias:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
         refuse_differences(state, self._settings())
-        before = self.state_dict()
+        parts = (self._step, self._order)  # of which a state does not hold everything
+        before, unsaved = self.state_dict(), [dict(vars(part)) for part in parts]
         try:
             self._load(state)
         except Exception as error:
             self._load(before)
+            for part, values in zip(parts, unsaved, strict=True):
+                vars(part).update(values)
             raise ValueError(f"The state is damaged or does not fit: {error}") from error
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -402,7 +415,7 @@ class ActiveBias:
         self._memory.load_state_dict(state)
         self._order.load_state_dict(state["order"])
         self._validation.load_state_dict(state.get("validation"))
-        self._step.drop()
+        self._step.load_state_dict(state.get("step"), self.device)
         self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:

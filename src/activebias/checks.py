@@ -33,6 +33,12 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+def loss_tensor(loss: Any) -> torch.Tensor:
+    """Return per-instance losses as a floating-point tensor: a weight must not be rounded to an integer."""
+    tensor = as_tensor("per_instance_loss", loss)
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.float()
+
+
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     if tensor.dtype == dtype and tensor.device == device:
         return tensor  # as `to` would, but it takes a microsecond to find out
@@ -48,6 +54,14 @@ def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"Expected `mask` to hold booleans, but got {tensor.dtype}.")
     same_shape("mask", tensor, "index", index)
     return _moved(tensor, index.device, torch.bool)
+
+
+def integers(name: str, values: Any) -> torch.Tensor:
+    """Return `values` as an int64 tensor where they are; floats and booleans are refused."""
+    tensor = as_tensor(name, values)
+    if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
+        raise TypeError(f"Expected `{name}` to hold integers, but got {tensor.dtype}.")
+    return tensor.long()
 
 
 def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
@@ -108,7 +122,8 @@ def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
             f"The statistic of method {name!r} must return a tensor with one score per instance, shape "
             f"{tuple(count.shape)}, but returned {getattr(scores, 'shape', scores)!r}."
         )
-    usable = scores.device.type != "cpu" or bool(((scores >= 0) & scores.isfinite()).all())
+    # What float32 cannot hold would be infinite from now on.
+    usable = scores.device.type != "cpu" or bool(((scores >= 0) & scores.float().isfinite()).all())
     if not usable:
         raise ValueError(f"The statistic of method {name!r} must return finite scores of at least 0.")
     return scores.detach()

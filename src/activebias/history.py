@@ -149,6 +149,12 @@ class PredictionHistory:
         return self._count.device
 
     @property
+    def stored_initial(self) -> float:
+        """The entry that every history starts with, as it is read back."""
+        initial = torch.tensor(self.initial, dtype=torch.float32, device="cpu")
+        return float(decode(encode(initial, self.storage), self.storage))
+
+    @property
     def capacity(self) -> int:
         """How many entries an instance has room for at the moment."""
         return self._values.shape[1]

@@ -1,11 +1,15 @@
 """Bring the instance's index into the batch, and number the words of tagging data."""
 
+import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from activebias import checks
 
 
 class IndexedDataset(Dataset[Any]):
@@ -13,7 +17,8 @@ class IndexedDataset(Dataset[Any]):
 
     def __init__(self, dataset: Any) -> None:
         """Wrap `dataset`, which needs a length and integer access."""
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        streams = isinstance(dataset, IterableDataset)  # which inherits a __getitem__ that only raises
+        if streams or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise TypeError(
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
                 f"instance is known by its position, but got {type(dataset).__name__}."
@@ -26,7 +31,8 @@ class IndexedDataset(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         """Return the sample at `index` together with its index."""
-        return _attach(self._checked(index), self.dataset[int(index)])
+        index = self._checked(index)
+        return _attach(index, self.dataset[index])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples at once, in one call where the data set can do that."""
@@ -36,7 +42,7 @@ class IndexedDataset(Dataset[Any]):
         return [_attach(index, sample) for index, sample in zip(indices, samples, strict=True)]
 
     def _checked(self, index: int) -> int:
-        index = int(index)
+        index = operator.index(index)
         if not 0 <= index < len(self.dataset):
             raise IndexError(
                 f"Instance {index} was asked for, but the data set has {len(self.dataset)}: "
@@ -96,11 +102,12 @@ def _default_collate(samples: list[Any]) -> Any:
     first = samples[0]
     if not dataclasses.is_dataclass(first) or isinstance(first, type):
         return default_collate(samples)
-    fields = {
-        field.name: _default_collate([getattr(sample, field.name) for sample in samples])
-        for field in dataclasses.fields(first)
-    }
-    return type(first)(**fields)
+    # A copy and not a new object: a field may be one that the constructor does not take.
+    collated = copy.copy(first)
+    for field in dataclasses.fields(first):
+        value = _default_collate([getattr(sample, field.name) for sample in samples])
+        object.__setattr__(collated, field.name, value)  # frozen ones too
+    return collated
 
 
 class TokenIndex:
@@ -116,7 +123,8 @@ class TokenIndex:
 
     def __init__(self, lengths: Iterable[int]) -> None:
         """Take the number of words of every sentence."""
-        self.lengths = torch.as_tensor(list(lengths), dtype=torch.int64)
+        given = lengths.cpu() if isinstance(lengths, torch.Tensor) else list(lengths)
+        self.lengths = checks.integers("lengths", given).clone()
         if self.lengths.dim() != 1 or self.lengths.numel() == 0 or bool((self.lengths < 0).any()):
             raise ValueError(
                 "Expected `lengths` to be the numbers of words of at least one sentence, none negative."
@@ -135,7 +143,12 @@ class TokenIndex:
 
     def __call__(self, sequence_index: Any, width: int | None = None) -> torch.Tensor:
         """Return the words' indices of the given sentences, (B, width), with -1 after a sentence's end."""
-        sequence_index = torch.as_tensor(sequence_index)
+        sequence_index = checks.integers("sequence_index", sequence_index)
+        # On a GPU looking would wait for the device.
+        if sequence_index.device.type == "cpu" and bool((sequence_index < 0).any()):
+            raise ValueError(
+                "Expected `sequence_index` to hold the positions of sentences, but some are negative."
+            )
         device = sequence_index.device
         if self._first.device != device:
             self.lengths, self._first = self.lengths.to(device), self._first.to(device)

@@ -42,6 +42,8 @@ def cross_entropy(
         raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {_describe(logits)}.")
     if not isinstance(targets, torch.Tensor):
         raise TypeError(f"Expected `targets` to be a tensor, but got {type(targets).__name__}.")
+    if targets.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        targets = targets.long()  # torch cannot compare these
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"Expected `label_smoothing` to be in [0, 1), but got {label_smoothing}.")
     logits = _at_least_float32(logits)

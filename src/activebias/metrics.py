@@ -25,7 +25,8 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
     bias._require_epoch()
     draws = bias.method.order == "emphasis" and bias.emphasises
     weight_min, weight_max = math.inf, -math.inf
-    sums, unvisited = torch.zeros(7, dtype=torch.float64), 0
+    sums, unvisited = torch.zeros(7, dtype=torch.float64, device="cpu"), 0
+    initial = bias.history.stored_initial
     for first in range(0, bias.num_instances, CHUNK):
         index = torch.arange(first, min(first + CHUNK, bias.num_instances), device=bias.device)
         weight = bias._memory.weight(index).double()
@@ -36,7 +37,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
         if draws:
             emphasised = as_tensor(emphasis.weights(native(score), bias._memory.scores.mean())).double()
         # A single entry does not tell how often it was replaced.
-        alone = entries[..., 0] == bias.history.initial if bias.history.window == 1 else count <= 1
+        alone = entries[..., 0] == initial if bias.history.window == 1 else count <= 1
         parts = (
             weight,
             weight**2,

@@ -11,7 +11,8 @@ import torch
 def epoch_generator(seed: int, epoch: int) -> torch.Generator:
     """Return a generator of its own for every (seed, epoch).
 
-    `seed + epoch` would give trial 0 in epoch 1 the order of trial 1 in epoch 0.
+    `seed + epoch` would give trial 0 in epoch 1 the order of trial 1 in epoch 0. (Seeds that differ by
+    a multiple of 2³² can still meet so; seeds that are drawn or hashed practically never do.)
     """
     low, high = (int(word) for word in np.random.SeedSequence([seed, epoch]).generate_state(2))
     return torch.Generator("cpu").manual_seed(low | high << 31)
@@ -42,6 +43,7 @@ class EpochOrder:
         self._drawn_from = 0  # the position of the first entry of `_drawn`
         self.asked = self.recorded = False  # whether somebody drew, and trained, in this epoch
         self._ended_from: int | None = None  # where the iteration began that reached the epoch's end
+        self._times_ended = 0  # how often in a row one has from there
         self._generator = epoch_generator(self.seed, self.epoch or 0)
 
     def begin(self, epoch: int, *, scans: bool) -> None:
@@ -87,11 +89,11 @@ class EpochOrder:
             )
         self.asked = True
         # A last short batch may have been fetched but not trained on. Asking for it a second time, however,
-        # shows that nobody will: it is dropped (drop_last), and `set_epoch` was forgotten.
+        # shows that nobody will: it is dropped (drop_last), and `set_epoch` was forgotten. Where nothing was
+        # trained on yet, somebody may have only looked, once.
         left = self.num_items - self.position
-        if self._ended_from is not None and (
-            left == 0 or (left < batch_size and self.position == self._ended_from)
-        ):
+        dropped = self.position == self._ended_from and self._times_ended > (0 if self.recorded else 1)
+        if self._ended_from is not None and (left == 0 or (left < batch_size and dropped)):
             raise RuntimeError(
                 f"Epoch {self.epoch} has been iterated to its end: call `bias.set_epoch({self.epoch + 1})` "
                 "before the next one."
@@ -101,6 +103,7 @@ class EpochOrder:
             batch = self._at(cursor, min(batch_size, self.num_items - cursor))
             cursor += batch.numel()
             if cursor >= self.num_items:
+                self._times_ended = self._times_ended + 1 if self._ended_from == start else 1
                 self._ended_from = start
             yield batch
 

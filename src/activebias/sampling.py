@@ -42,8 +42,9 @@ class EmphasisSampler(DistributedSampler[int]):
     It is a `DistributedSampler`, the type that trainers leave alone: each rank takes its own part of every
     global batch, from one draw that is the same on all ranks.
 
-    An iterator begins where the recorded visits of this epoch end. After a resume, or a `break`, only the
-    batches that were not trained on come.
+    An iterator begins where the recorded visits of this epoch end, and forgets those of a step that is not
+    complete (gradient accumulation). After a resume, or a `break`, only the batches that were not trained on
+    come. That is counted, so the loader must keep the order: `in_order=True`, as it does by itself.
     """
 
     def __init__(

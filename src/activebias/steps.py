@@ -5,12 +5,17 @@ batch from what was known before it. The visits may come in parts (gradient accu
 ranks, whose last batch of an epoch is filled up so that all ranks have the same number of batches.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
 from activebias.distributed import exchange, ranks
 from activebias.order import EpochOrder
 from activebias.sampling import EmphasisSampler
+
+Visits = tuple[torch.Tensor, torch.Tensor]
 
 
 class Step:
@@ -22,7 +27,7 @@ class Step:
         self._order = order
         self._num_instances = num_instances
         self._group = group
-        self._visits: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._visits: list[Visits] = []
         self._num_items = 0  # instances, or sentences, that the visits come from
         self._words = False  # whether the visits are words of sentences
 
@@ -127,19 +132,27 @@ class Step:
         self._words = len(shape) > 1
         return self._num_items >= self._share(shape[0])
 
-    def take(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the visits of all ranks and begin the next step; None if there are none."""
+    def finish(self, append: Callable[[Visits], None]) -> None:
+        """Hand the visits of all ranks to `append`, and begin the next step.
+
+        Where it raises (a statistic of the user's), the visits are dropped and do not count as trained on.
+        """
         if not self._visits:
-            return None
+            return
+        visits = self._joined()
+        if self.num_ranks > 1:
+            visits = self._from_all_ranks(*visits)
+        num_items = self._num_items
+        self.drop()
+        append(visits)
+        self.advance(num_items)
+
+    def _joined(self) -> Visits:
         indices, probs = zip(*self._visits, strict=True)
         index, prob = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (indices, probs))
-        if self.num_ranks > 1:
-            index, prob = self._from_all_ranks(index, prob)
-        self.advance(self._num_items)
-        self._visits, self._num_items = [], 0
         return index, prob
 
-    def _from_all_ranks(self, index: torch.Tensor, prob: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _from_all_ranks(self, index: torch.Tensor, prob: torch.Tensor) -> Visits:
         size = None if self.sampler is None or self._words else self.sampler.batch_size
         if size is not None and index.numel() > size:
             raise ValueError(
@@ -155,3 +168,21 @@ class Step:
     def drop(self) -> None:
         """Forget the visits of an unfinished step: its gradients are lost, and it will come again."""
         self._visits, self._num_items = [], 0
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return a copy of the visits that wait for the rest of their step, None if there are none.
+
+        With `drop_last` the rest never comes, and the next epoch counts them in. They are this rank's own,
+        which a state that all ranks load cannot hold.
+        """
+        if not self._visits or self.num_ranks > 1:
+            return None
+        index, prob = self._joined()
+        return {"index": index.clone(), "prob": prob.clone(), "num_items": self._num_items}
+
+    def load_state_dict(self, state: dict[str, Any] | None, device: torch.device) -> None:
+        """Take over what `state_dict` returned: a new iterator of the same epoch drops it again."""
+        self.drop()
+        if state is not None and self.num_ranks == 1:
+            self._visits = [(state["index"].to(device), state["prob"].to(device))]
+            self._num_items = state["num_items"]
