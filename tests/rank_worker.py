@@ -57,8 +57,11 @@ def train(rank, num_ranks, method, num_instances=150, accumulate=1):
     return report(bias, model.module, drawn)
 
 
-def weigh_by_hand(rank, num_ranks):
-    """Use the two halves, with a loss of one's own, on a data set whose last batch must be filled up."""
+def weigh_by_hand(rank, num_ranks, reduction=None):
+    """Use the two halves, with a loss of one's own, on a data set whose last batch must be filled up.
+
+    With a `reduction`, `weigh` does both, and the mean is taken by hand.
+    """
     inputs, targets = digits(37)
     bias = make_bias("wpv", num_instances=37)
     model = DistributedDataParallel(make_model())
@@ -74,11 +77,15 @@ def weigh_by_hand(rank, num_ranks):
         for index, (batch, labels) in loader:
             drawn.append(index.tolist())
             losses = nn.functional.cross_entropy(model(batch), labels, reduction="none")
-            loss = (bias.weight(index) * losses).mean()
+            probs = losses.detach().neg().exp()
+            if reduction is None:
+                loss = (bias.weight(index) * losses).mean()
+                bias.record(index, probs)
+            else:
+                loss = bias.weigh(losses, probs, index, reduction=reduction).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            bias.record(index, losses.detach().neg().exp())
     return report(bias, model.module, drawn)
 
 

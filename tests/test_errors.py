@@ -107,6 +107,7 @@ def test_probabilities_that_are_not_finite_are_skipped_and_counted():
         (torch.ones(2, 4), torch.tensor([0, 1, 2]), [0, 1], ValueError, r"shape \(3, 4\).*got \(2, 4\)"),
         (torch.ones(2, 4), torch.tensor([0, 1]), [0], ValueError, r"same shape.*\(2,\) and \(1,\)"),
         (torch.ones(2), torch.tensor([0, 1]), [0, 1], ValueError, "binary logits, but there are 4"),
+        (torch.ones(2, 4), torch.ones(2, 4), [0, 1], ValueError, r"labels of shape \(2,\).*`argmax"),
         (torch.ones(2, 4), torch.tensor([0.0, 1.0]), [0, 1], TypeError, "integer class labels"),
         (torch.ones(2, 4).long(), torch.tensor([0, 1]), [0, 1], TypeError, "floating-point tensor"),
         (np.ones((2, 4)), torch.tensor([0, 1]), [0, 1], TypeError, "floating-point tensor"),
@@ -169,6 +170,8 @@ def test_own_methods_that_mean_nothing(arguments, message):
         (lambda e: e.mean - 0.5, "finite scores of at least 0"),
         (lambda e: e.mean * float("nan"), "finite scores"),
         (lambda e: 0.5, "one score per instance"),
+        (lambda e: e.mean.numpy(), r"returned a ndarray of shape \(1,\)"),
+        (lambda e: e.mean.double() + 1e40, "finite scores"),
     ],
 )
 def test_own_statistics_that_return_nonsense(statistic, message):
@@ -189,8 +192,45 @@ def test_an_own_statistic_that_fails_later_loses_nothing():
     assert all(torch.equal(*pair) for pair in zip(bias.history.values(), before[1], strict=True))
 
 
-def test_an_own_statistic_may_use_torch_and_a_name_of_the_table():
-    method = ab.Method("wpv", statistic=lambda e: torch.sqrt(e.variance), weights="emphasis")
+@pytest.mark.parametrize("parts", [(4,), (2, 2)], ids=["whole step", "accumulated"])
+def test_a_step_that_an_own_statistic_refuses_does_not_count(parts):
+    method = ab.Method("own", statistic=lambda e: 0.5 - e.mean, weights="emphasis")
+    bias = ab.ActiveBias(method, num_instances=8, num_classes=4)
+    bias.set_epoch(0)
+    order = torch.tensor(list(bias.sampler(batch_size=4)))
+    *waiting, last = order[:4].split(parts)
+    for index in waiting:
+        bias.record(index, [0.9] * len(index))
+    with pytest.raises(ValueError, match="finite scores of at least 0"):
+        bias.record(last, [0.9] * len(last))
+    assert bias.sampler(batch_size=4).num_remaining == 8
+    assert int(bias.history.values()[1].sum()) == 8
+    for index in order[:4].split(parts):
+        bias.record(index, [0.1] * len(index))
+    assert bias.sampler(batch_size=4).num_remaining == 4
+
+
+def test_names_of_the_papers_methods_are_taken():
+    with pytest.raises(ValueError, match=r"'wpv' is one of the paper's methods.*another one"):
+        ab.ActiveBias(ab.Method("wpv", statistic=lambda e: e.mean), num_instances=3, num_classes=2)
+    again = ab.Method("scan")  # the same as the paper's
+    assert ab.ActiveBias(again, num_instances=3, num_classes=2).method.name == "scan"
+
+
+def test_a_first_epoch_after_the_burn_in_is_warned_of():
+    bias = ab.ActiveBias("wpv", num_instances=4, num_classes=3, burn_in=3)
+    with pytest.warns(UserWarning, match=r"first epoch is 7.*`load` before `set_epoch`"):
+        bias.set_epoch(7)
+    bias = ab.ActiveBias("wpv", num_instances=4, num_classes=3, burn_in=3)
+    bias.set_epoch(2)
+    resumed = ab.ActiveBias("wpv", num_instances=4, num_classes=3, burn_in=3)
+    resumed.load_state_dict(bias.state_dict())
+    resumed.set_epoch(3)
+    assert resumed.emphasises
+
+
+def test_an_own_statistic_may_use_torch():
+    method = ab.Method("own", statistic=lambda e: torch.sqrt(e.variance), weights="emphasis")
     bias = ab.ActiveBias(method, num_instances=3, num_classes=2)
     bias.set_epoch(0)
     bias.record([0], [1.0])

@@ -121,6 +121,15 @@ def test_what_cannot_be_indexed_is_refused():
         ab.with_index(Stream())
     with pytest.raises(ValueError, match="already have a column 'index'"):
         ab.with_index([{"index": 3}])[0]
+    with pytest.raises(TypeError, match="integer"):
+        ab.with_index(["a", "b", "c"])[1.9]
+
+    class StreamOfKnownLength(Stream):
+        def __len__(self):
+            return 3
+
+    with pytest.raises(TypeError, match="map-style data set"):
+        ab.with_index(StreamOfKnownLength())
     for index in (-1, 20):
         with pytest.raises(IndexError, match="the data set has 20"):
             ab.with_index(Samples(as_tuple))[index]
@@ -137,3 +146,23 @@ def test_words_of_ragged_sentences_have_indices_of_their_own():
         ab.TokenIndex([])
     with pytest.raises(ValueError, match="`lengths`"):
         ab.TokenIndex([3, -1])
+    with pytest.raises(TypeError, match="`lengths` to hold integers"):
+        ab.TokenIndex([2.9, 1.2])
+    for sentences in ([-1], [5]):
+        with pytest.raises(ValueError, match=r"`sequence_index` to be from 0 to 4.*got \[(-1|5)\]"):
+            tokens(sentences)
+    assert tokens(torch.tensor([4, 1], dtype=torch.uint8)).tolist() == [[12, 13], [4, -1]]  # no mask
+
+
+def test_dataclasses_whose_constructor_does_not_take_every_field():
+    @dataclasses.dataclass(frozen=True)
+    class Sample:
+        x: int
+        double: int = dataclasses.field(init=False)
+
+        def __post_init__(self):
+            object.__setattr__(self, "double", 2 * self.x)
+
+    index, batch = ab.collate_with_index()([(4, Sample(1)), (7, Sample(2))])
+    assert index.tolist() == [4, 7]
+    assert (batch.x.tolist(), batch.double.tolist()) == ([1, 2], [2, 4])

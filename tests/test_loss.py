@@ -1,5 +1,7 @@
 """The loss and its halves: right values, right gradients, right probabilities."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +95,46 @@ def test_reductions():
     torch.testing.assert_close(results["none"].mean(), results["mean"])
     with pytest.raises(ValueError, match="'mean', 'sum' or 'none'"):
         emphasising_bias().loss(logits, targets, index, reduction="median")
+
+
+def test_losses_that_are_integers_are_not_rounded_again():
+    bias = make_bias("wtc", num_instances=4)
+    bias.set_epoch(0)
+    bias.record([0, 1], [0.9, 0.6])
+    bias.set_epoch(1)
+    weights = bias.weight([0, 1])
+    weighed = bias.weigh(torch.tensor([10, 10]), [0.5, 0.5], [0, 1], reduction="none")
+    torch.testing.assert_close(weighed, 10 * weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int16])
+def test_targets_of_any_integer_type(dtype):
+    bias = make_bias("wpv", num_instances=4)
+    bias.set_epoch(0)
+    logits = torch.tensor([[2.0] + [0.0] * 9, [0.0] * 10])
+    targets = torch.tensor([0, 3])
+    expected = cross_entropy(logits, targets)
+    torch.testing.assert_close(bias.loss(logits, targets.to(dtype), [0, 1]), expected)
+
+
+def test_filling_counts_neither_with_ignored_labels_nor_without_a_reduction():
+    # Rank 0 of 2 in the last step of 7 instances: it has two of the three that are left.
+    def last_step(call):
+        bias = ab.ActiveBias("scan", num_instances=7, num_classes=2)
+        order = iter(bias.sampler(batch_size=2, num_replicas=2, rank=0))
+        bias.set_epoch(0)
+        for _ in range(2):
+            value = call(bias, [next(order), next(order)])
+        return float(value) / math.log(2)
+
+    logits, share = torch.zeros(2, 2), 2 / 1.5
+    labels, ignored = torch.tensor([1, 0]), torch.tensor([1, -100])
+    losses, probs = torch.full((2,), math.log(2)), torch.full((2,), 0.5)
+    assert last_step(lambda bias, index: bias.loss(logits, labels, index)) == pytest.approx(share)
+    # The mean is over this rank's own labels, and the rank counts for the instances that it has.
+    assert last_step(lambda bias, index: bias.loss(logits, ignored, index)) == pytest.approx(share)
+    none = last_step(lambda bias, index: bias.weigh(losses, probs, index, reduction="none").mean())
+    assert none == pytest.approx(share)
 
 
 def test_weigh_equals_its_two_halves():

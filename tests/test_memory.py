@@ -135,6 +135,15 @@ def test_a_memory_mapped_file_holds_the_history(tmp_path):
     assert torch.equal(mapped.scores, in_memory.scores)
     assert torch.equal(mapped.history.values()[0], in_memory.history.values()[0])
     assert (tmp_path / "history.bin").stat().st_size == 1001 * 5 * 2
+    ab.ActiveBias("wpv", **settings, history_file=tmp_path / "history.bin")  # its own file may be used again
+
+
+def test_a_file_that_is_no_history_is_not_overwritten(tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("precious")
+    with pytest.raises(FileExistsError, match=r"notes\.txt exists, and is no history of 10 instances"):
+        ab.ActiveBias("wpv", num_instances=10, num_classes=2, window=5, history_file=notes)
+    assert notes.read_text() == "precious"
 
 
 @pytest.mark.parametrize("method", ["wpv", "wtc", "wd", "spv"])

@@ -56,6 +56,11 @@ def test_drawing_methods_report_the_effective_size_of_their_draws():
 
 def test_unvisited_with_a_window_of_one():
     assert bias_with_visits("wtc", window=1).metrics()["share_unvisited"] == 0.5
+    # 0.1 is not a float16.
+    bias = ab.ActiveBias("wtc", num_instances=4, num_classes=10, window=1, storage="float16")
+    bias.set_epoch(0)
+    bias.record([0], [0.5])
+    assert bias.metrics()["share_unvisited"] == 0.75
 
 
 def test_chunks_add_up(monkeypatch):

@@ -70,7 +70,11 @@ def test_filling_up_uneven_last_batches_never_pollutes_a_history(num_instances, 
 def test_the_two_halves_with_a_loss_of_ones_own(tmp_path):
     several = run_ranks(tmp_path, 2, weigh_by_hand)
     assert_same_everywhere(several)
-    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, weigh_by_hand)[0])
+    one = run_ranks(tmp_path, 1, weigh_by_hand)[0]
+    assert_as_on_one_rank(several[0], one)
+    (tmp_path / "together").mkdir()
+    together = run_ranks(tmp_path / "together", 2, weigh_by_hand, "none")
+    assert_as_on_one_rank(together[0], one)
 
 
 def test_accumulating_gradients_on_two_ranks(tmp_path):

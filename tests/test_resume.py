@@ -52,6 +52,7 @@ def test_only_the_batches_that_were_not_trained_on_come_after_a_resume(method, n
     if context == "forkserver":  # the data set is pickled, as on macOS and Windows
         start_server()
     bias = make_bias(method)
+    bias.set_epoch(0)
     bias.set_epoch(2)
     trained = []
     workers = {"num_workers": num_workers, "multiprocessing_context": context}
@@ -83,6 +84,7 @@ def test_a_snapshot_does_not_change_while_training_goes_on():
 
 def test_an_unfinished_step_comes_again_after_a_resume():
     bias = make_bias("wpv", num_instances=32)
+    bias.set_epoch(0)
     bias.set_epoch(1)
     first = list(bias.sampler(batch_size=16))
     for part in (first[:16], first[16:20], first[20:24]):  # a whole step and half of the next
@@ -94,6 +96,55 @@ def test_an_unfinished_step_comes_again_after_a_resume():
     assert rest == first[16:]
     again.record(rest, [0.5] * 16)
     assert again.history.values()[1].sum(1).tolist() == [2] * 32
+
+
+@pytest.mark.parametrize("method", ["wpv", "spv"])
+def test_what_drop_last_leaves_of_a_step_is_in_the_state_and_counts_in_the_next_epoch(method):
+    def record(bias, index):
+        bias.record(index, torch.linspace(0.1, 0.9, len(index)))
+
+    bias, again = make_bias(method, num_instances=22), make_bias(method, num_instances=22)
+    bias.set_epoch(0)
+    order = torch.tensor(list(bias.sampler(batch_size=8)))
+    for index in order[:20].split(4):  # steps of 8 in parts of 4; a loader with drop_last keeps two back
+        record(bias, index)
+    again.sampler(batch_size=8)
+    again.load_state_dict(bias.state_dict())
+    for each in (bias, again):
+        each.set_epoch(1)
+        assert int(each.history.values()[1].sum()) == 22 + 20
+    assert torch.equal(bias.scores, again.scores)
+    assert list(bias.sampler(batch_size=8)) == list(again.sampler(batch_size=8))
+
+
+def test_a_refused_state_leaves_the_step_and_the_order_as_they_were():
+    bias, reference = make_bias("spv", num_instances=32), make_bias("spv", num_instances=32)
+    for each in (bias, reference):
+        each.set_epoch(0)
+        order = torch.tensor(list(each.sampler(batch_size=16))[:16])
+        each.record(order[:8], [0.5] * 8)
+    damaged = make_bias("spv", num_instances=32).state_dict()
+    damaged["scores"]["values"] = damaged["scores"]["values"][:7]
+    with pytest.raises(ValueError, match="damaged or does not fit"):
+        bias.load_state_dict(damaged)
+    for each in (bias, reference):
+        each.record(order[8:], [0.25] * 8)
+        each.set_epoch(1)  # does not warn that nobody drew
+    assert torch.equal(bias.scores, reference.scores)
+    assert int(bias.history.values()[1].sum()) == 32 + 16
+
+
+def test_a_state_of_an_own_method_with_another_order_is_refused():
+    def own(**changes):
+        method = ab.Method("own", statistic=lambda e: e.mean, **changes)
+        return ab.ActiveBias(method, num_instances=8, num_classes=2)
+
+    there, here = own(order="emphasis"), own(weights="emphasis")
+    with pytest.raises(ValueError, match=r"order='emphasis' there, 'scan' here; weights='equal' there"):
+        here.load_state_dict(there.state_dict())
+    old = there.state_dict()
+    del old["settings"]["order"], old["settings"]["weights"], old["step"]  # as states were before
+    own(order="emphasis").load_state_dict(old)
 
 
 def test_save_and_load_with_weights_only(tmp_path):
@@ -154,6 +205,7 @@ def test_another_format_a_truncated_file_and_a_foreign_file_are_refused(tmp_path
 
 def test_a_state_with_a_missing_part_is_refused_before_anything_changes():
     bias = make_bias("wpv")
+    bias.set_epoch(0)
     bias.set_epoch(3)
     bias.record([1], [0.9])
     state = make_bias("wpv").state_dict()
@@ -167,8 +219,10 @@ def test_a_state_with_a_missing_part_is_refused_before_anything_changes():
 
 def test_a_damaged_part_is_refused_and_nothing_is_half_loaded():
     bias, other = make_bias("wpv"), make_bias("wpv")
+    bias.set_epoch(0)
     bias.set_epoch(3)
     bias.record([1], [0.9])
+    other.set_epoch(0)
     other.set_epoch(5)
     for damage in (
         lambda state: state["scores"].update(values=state["scores"]["values"][:7]),
@@ -199,6 +253,15 @@ def test_a_state_of_another_number_of_sentences_is_refused():
         here.load_state_dict(there.state_dict())
     here.set_epoch(0)
     assert sorted(sampler) == list(range(10))
+
+
+def test_a_missing_folder_and_a_file_of_somebody_elses_are_named(tmp_path):
+    bias = make_bias("wpv")
+    with pytest.raises(FileNotFoundError, match=r"folder of .*bias\.pt does not exist"):
+        bias.save(tmp_path / "no" / "bias.pt")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"notes\.txt is damaged or not a checkpoint \(\w+:"):
+        bias.load(tmp_path / "notes.txt")
 
 
 def test_a_checkpoint_is_as_readable_as_any_file(tmp_path):

@@ -200,6 +200,7 @@ def test_forgetting_set_epoch_raises_and_names_the_fix():
 def test_saying_the_same_epoch_twice_changes_nothing():
     once, twice = make_bias("spv"), make_bias("spv")
     for bias in (once, twice):
+        bias.set_epoch(0)
         bias.set_epoch(1)
     first = list(once.sampler(batch_size=32))
     batches = iter(twice.sampler(batch_size=32))
@@ -234,6 +235,17 @@ def test_a_last_short_batch_that_was_fetched_but_not_trained_on_comes_again(num_
             break
         bias.record(index, torch.full((4,), 0.5))
     assert [len(index) for index, _ in loader] == [2]
+
+
+def test_looking_at_the_only_batch_of_an_epoch_does_not_end_it():
+    bias = make_bias("scan", num_instances=10)
+    loader = make_loader(bias, batch_size=16)
+    bias.set_epoch(0)
+    next(iter(loader))
+    (batch,) = loader
+    assert len(batch[0]) == 10
+    with pytest.raises(RuntimeError, match=r"set_epoch\(1\)"):  # as with drop_last, nobody trains on it
+        list(loader)
 
 
 def test_forgetting_set_epoch_is_seen_with_drop_last_too():

@@ -46,7 +46,8 @@ class ActiveBias:
         device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
             history on the CPU waits for the probabilities of every step.
         seed: of the order of instances; no global random state is used.
-        history_file: put the history into a memory-mapped file (needs a window, on the CPU).
+        history_file: put the history into a memory-mapped file (needs a window, on the CPU), which is
+            overwritten.
         group: the process group whose ranks train together; None for all.
     """
 
@@ -123,7 +124,9 @@ class ActiveBias:
         self._step.finish(self._memory.append)
         if self.method.order == "emphasis" and self.emphasises:
             self._order.warn_if_nobody_drew(self.method.name)
-        if self._order.epoch is not None:
+        if self._order.epoch is None:
+            self._validation.warn_if_late(epoch)
+        else:
             self._validation.end_epoch(epoch, self.group)
         self._order.begin(epoch, scans=self.method.order == "scan")
         self._prepare_epoch()
@@ -196,7 +199,7 @@ class ActiveBias:
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> torch.Tensor:
-        """Return the weighted cross-entropy, and remember p(y|x).
+        """Return the weighted cross-entropy, and remember p(y|x). Call it once for every batch.
 
         Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
         with targets 0 and 1. Tokens whose target is `ignore_index` do not count.

@@ -13,6 +13,8 @@ FORMAT = 1
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write `state` so that `path` holds either the old file or the whole new one, even after a power cut."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder of {path} does not exist: make it first.")
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -41,7 +43,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise ValueError(f"{os.fspath(path)} is damaged or not a checkpoint: {error}") from error
+        raise ValueError(
+            f"{os.fspath(path)} is damaged or not a checkpoint ({type(error).__name__}: {error})."
+        ) from error
     if not isinstance(state, dict):
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of ActiveBias.")
     return state

@@ -118,9 +118,11 @@ def is_probability(prob: Array) -> Array:
 def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
     """Refuse what a user's own statistic must not return. On a GPU only its shape is looked at."""
     if not isinstance(scores, torch.Tensor) or scores.shape != count.shape:
+        shape = getattr(scores, "shape", None)
+        returned = repr(scores) if shape is None else f"a {type(scores).__name__} of shape {tuple(shape)}"
         raise ValueError(
             f"The statistic of method {name!r} must return a tensor with one score per instance, shape "
-            f"{tuple(count.shape)}, but returned {getattr(scores, 'shape', scores)!r}."
+            f"{tuple(count.shape)}, but returned {returned}."
         )
     # What float32 cannot hold would be infinite from now on.
     usable = scores.device.type != "cpu" or bool(((scores >= 0) & scores.float().isfinite()).all())

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +140,13 @@ class PredictionHistory:
             raise ValueError(
                 "A history in a memory-mapped file needs a fixed `window` and `device='cpu'`, but got "
                 f"window={self.window!r}, device={str(self.device)!r}."
+            )
+        # Bytes that are not a history's are somebody else's.
+        size = Path(path).stat().st_size if Path(path).exists() else 0
+        if size not in (0, shape[0] * shape[1] * dtype.itemsize):
+            raise FileExistsError(
+                f"{path} exists, and is no history of {self.num_instances} instances with window "
+                f"{self.window} and storage {self.storage!r}: remove it, or name another file."
             )
         mapped = torch.from_file(str(path), shared=True, size=shape[0] * shape[1], dtype=dtype)
         return mapped.view(shape).zero_()

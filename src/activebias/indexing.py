@@ -145,9 +145,12 @@ class TokenIndex:
         """Return the words' indices of the given sentences, (B, width), with -1 after a sentence's end."""
         sequence_index = checks.integers("sequence_index", sequence_index)
         # On a GPU looking would wait for the device.
-        if sequence_index.device.type == "cpu" and bool((sequence_index < 0).any()):
+        if sequence_index.device.type == "cpu" and bool(
+            ((sequence_index < 0) | (sequence_index >= self.num_sequences)).any()
+        ):
             raise ValueError(
-                "Expected `sequence_index` to hold the positions of sentences, but some are negative."
+                f"Expected `sequence_index` to be from 0 to {self.num_sequences - 1} (the sentences), but "
+                f"got {sequence_index.tolist()}."
             )
         device = sequence_index.device
         if self._first.device != device:

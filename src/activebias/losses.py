@@ -97,6 +97,12 @@ def surprisal(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def _binary(
     logits: torch.Tensor, targets: torch.Tensor, num_classes: int, ignore_index: int, label_smoothing: float
 ) -> PerInstance:
+    if num_classes != 2 and targets.dim() > 1 and targets.shape[-1] == num_classes:
+        raise ValueError(
+            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
+            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; for "
+            "soft ones use `weigh`, with a loss of your own."
+        )
     if num_classes != 2:
         raise ValueError(
             f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "

@@ -89,7 +89,12 @@ def get_method(method: str | Method) -> Method:
     'wpv'
     """
     if isinstance(method, Method):
-        return method
+        if METHODS.get(method.name, method) != method:
+            raise ValueError(
+                f"{method.name!r} is one of the paper's methods, which tables, stores and checkpoints know "
+                "by its name: give a Method of your own another one."
+            )
+        return METHODS.get(method.name, method)
     if not isinstance(method, str):
         raise TypeError(f"Expected `method` to be a name or a Method, but got {type(method).__name__}.")
     name = method.lower().removeprefix("sgd-")

@@ -101,6 +101,16 @@ class Validation:
         """Return whether instances are emphasised in `epoch`."""
         return self.burn_in_end is not None and epoch >= self.burn_in_end
 
+    def warn_if_late(self, first_epoch: int) -> None:
+        """Warn of a first epoch after the burn-in: emphasis would follow histories that are empty."""
+        if self.burn_in_end and first_epoch >= self.burn_in_end:
+            warnings.warn(
+                f"The first epoch is {first_epoch}, and the burn-in ends before epoch {self.burn_in_end}: "
+                "instances are emphasised, but nothing is known of them. Epochs count from 0; after a "
+                "resume, call `load` before `set_epoch`.",
+                stacklevel=3,
+            )
+
     def report(self, error: Any, *, epoch: int, history: PredictionHistory) -> None:
         """Note the error of the epoch under way, and warn once of a model that memorises early."""
         value = float(error)
