@@ -67,6 +67,20 @@ def test_sums_follow_their_scores_and_repeated_indices_do_no_harm():
         assert torch.equal(updated, rebuilt)
 
 
+def test_sums_that_were_kept_up_to_date_are_those_that_are_built_anew():
+    # As after a resume: to the bit, or a draw might be decided differently.
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.zeros(padded_length(300_000))
+    sums = BlockSums(scores)
+    for _ in range(200):
+        index = torch.randint(300_000, (128,), generator=generator)
+        scores[index] = torch.rand(128, generator=generator) ** 8
+        sums.update(index.numpy())
+    anew = BlockSums(scores)
+    assert len(sums._levels) > 2
+    assert all(torch.equal(*levels) for levels in zip(sums._levels, anew._levels, strict=True))
+
+
 def test_rounding_never_leads_into_the_padding():
     scores = torch.full((BLOCK + 3,), 1e-30)
     nearly_one = np.nextafter(np.ones(5), 0)

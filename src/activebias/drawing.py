@@ -11,6 +11,8 @@ import torch
 from activebias._arrays import Array, arange_like, cast, namespace, native, running_sum
 
 BLOCK = 64
+# Blocks that are summed at a time: at 100 million instances, all scores in float64 would take 800 MB.
+AT_ONCE = 2**16
 
 
 def padded_length(num_instances: int) -> int:
@@ -33,9 +35,12 @@ class BlockSums:
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Sum everything anew, in place."""
+        """Sum everything anew, in place; on a CPU to the very bits that `update` gives."""
         for below, above in zip(self._levels, self._levels[1:], strict=False):
-            above[: below.numel() // BLOCK] = below.view(-1, BLOCK).sum(-1, dtype=torch.float64)
+            blocks, sums = native(below).reshape(-1, BLOCK), native(above)
+            for first in range(0, len(blocks), AT_ONCE):
+                part = slice(first, min(first + AT_ONCE, len(blocks)))
+                sums[part] = cast(blocks[part], "float64").sum(-1)
 
     @property
     def num_bytes(self) -> int:
