@@ -93,6 +93,47 @@ def test_missing_values_are_named_and_filled(wine, tmp_path):
     assert {0, 20}.isdisjoint(data.train_position.tolist())
 
 
+@pytest.mark.parametrize("name", ["table.csv", "table.tsv", "semicolon.csv", "table.parquet"])
+def test_words_for_missing_are_classes_in_the_target_and_missing_elsewhere(wine, tmp_path, name):
+    words = ["None", "NA", "null", "nan", "NaN", "N/A"]
+    wine["target"] = [([*words, "Mild", "Severe"])[k % 8] for k in range(len(wine))]
+    wine["colour"] = ["red", "white"] * 89
+    wine.loc[[3, 4], "colour"] = "NA" if name != "table.parquet" else None
+    wine.loc[[8, 9], "target"] = ["", "  "]
+    wine.loc[10, "target"] = None
+    data = read(wine, tmp_path, name)
+    assert data.class_names == tuple(sorted([*words, "Mild", "Severe"]))
+    assert [each["what"].split(" of ")[0] for each in data.skipped] == ["row 8", "row 9", "row 10"]
+    notes = " ".join(data.notes)
+    assert "Missing values in colour (2)" in notes
+    assert "Column 'target' has the label " in notes
+    assert "'null' (21), 'nan' (22)" in notes
+    assert "that is a class. Leave cells empty to skip their rows." in notes
+
+
+def test_a_word_for_missing_beside_numbers_is_a_class(wine, tmp_path):
+    wine["grade"] = [str(k % 3) for k in range(len(wine))]
+    wine.loc[::4, "grade"] = "NA"
+    validation = tmp_path / "other.csv"
+    wine[:40].assign(grade=1).to_csv(validation, index=False)
+    data = read(wine, tmp_path, target="grade", validation=validation)
+    assert data.class_names == ("0", "1", "2", "NA")
+    assert data.skipped == ()
+
+
+def test_a_word_for_missing_does_not_make_a_quantity_a_class(wine, tmp_path):
+    wine["length"] = [f"{k % 40 + 0.5}" for k in range(len(wine))]
+    wine.loc[5, "length"] = "NA"
+    with pytest.raises(ValueError, match="41 different fractions: that is a quantity"):
+        read(wine, tmp_path, target="length")
+
+
+@pytest.mark.parametrize("values", [[True, False], [b"x", b"y"], pd.Categorical(["u", "v"])], ids=str)
+def test_labels_of_any_type(wine, tmp_path, values):
+    wine["flag"] = [values[k % 2] for k in range(len(wine))]
+    assert len(read(wine, tmp_path, "table.parquet", target="flag").class_names) == 2
+
+
 def test_mixed_types_are_named(wine, tmp_path):
     wine = wine.astype({"alcohol": object, "ash": object})
     wine.loc[5, "alcohol"] = "unknown"
