@@ -97,8 +97,8 @@ def _number(name: str, values: "Series", note: str) -> Column:
     too_large = values[values.abs() > LARGEST]
     if len(too_large):
         note = (
-            f"{note} Column {name!r} has {len(too_large)} values beyond {LARGEST:g} such as "
-            f"{too_large.iloc[0]:g}: they count as missing."
+            f"{note} Column {name!r} has values beyond {LARGEST:g} such as {too_large.iloc[0]:g} "
+            f"({len(too_large)} in all): they count as missing."
         ).lstrip()
         values = values.mask(values.abs() > LARGEST)
     present = values.dropna()
