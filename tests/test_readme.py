@@ -2,6 +2,7 @@
 
 import re
 import socket
+import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -97,6 +98,20 @@ def test_readme_shows_the_two_commands():
     ]
     lines = [line.split("#")[0].strip() for code in shell for line in code.splitlines()]
     assert {"make demo", "make test", "pip install activebias"} <= set(lines)
+
+
+def test_readme_says_what_the_extras_bring():
+    extras = tomllib.loads((blocks.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = dict(re.findall(r'^pip install "activebias\[(\w+)\]" +# (.+)$', README.read_text(), re.MULTILINE))
+    lines["all"] = lines["all"].replace("report", f"report {lines['report']}")
+
+    def named(requirement):  # the package, or the extras of our own
+        package, *own_extras = re.findall(r"[a-z]+", requirement)
+        return own_extras if package == "activebias" else [package]
+
+    for extra in ("report", "all"):
+        for name in (name for requirement in extras[extra] for name in named(requirement)):
+            assert name in lines[extra], f"{extra} brings {name}, which Install does not say"
 
 
 def test_readme_is_in_order():

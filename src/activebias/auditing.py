@@ -110,13 +110,13 @@ def audit(
             first, as `PredictionHistory.values()` returns them; values alone if all of them are visits.
         labels: the class of each instance as labelled, integers.
         believed: the class of each instance that the model believes in, integers (N,); or the sum or mean
-            over the epochs of the model's class probabilities (N, C).
+            over the epochs of the model's class probabilities (N, C). It is compared with `labels`.
         rival: the mean probability of the strongest class but the label's; class probabilities as
             `believed`, with `labels`, already say it.
         prior: with arrays, the value 1/C that the histories begin with; None if they begin with a visit.
     """
     number, parts = _parts(history, prior)
-    label = _classes("labels", labels, number)
+    label = None if labels is None else _classes("labels", _array("labels", labels), number)
     believed_class, known_rival = _beliefs(believed, label, number)
     if rival is not None:
         known_rival = _rival(rival, number)
@@ -230,7 +230,7 @@ def _checked_arrays(history: Any, prior: float | None) -> tuple[npt.NDArray[Any]
     if isinstance(history, tuple) and len(history) != 2:
         raise ValueError(f"Expected `history` to be a pair (values, valid), but got {len(history)} items.")
     values, valid = history if isinstance(history, tuple) else (history, None)
-    values = checks.as_tensor("history", values).detach().cpu().numpy()
+    values = _array("history", values)
     if values.ndim != 2 or not len(values) or values.dtype.kind not in "fiu":
         raise ValueError(
             "Expected `history` to hold one row of probabilities per instance, shape (N, T), N at least 1, "
@@ -238,7 +238,7 @@ def _checked_arrays(history: Any, prior: float | None) -> tuple[npt.NDArray[Any]
         )
     if valid is None:
         valid = np.ones(values.shape, dtype=np.bool_)
-    valid = checks.as_tensor("valid", valid).cpu().numpy()
+    valid = _array("valid", valid)
     if valid.shape != values.shape or valid.dtype != np.bool_:
         raise ValueError(
             f"Expected `valid` to hold one boolean per value, shape {values.shape}, but got {valid.dtype} of "
@@ -259,35 +259,62 @@ def _checked_arrays(history: Any, prior: float | None) -> tuple[npt.NDArray[Any]
     return values, valid
 
 
+def _array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return an argument as an array; text is refused here, since torch's error would not say whose it is."""
+    if not isinstance(values, torch.Tensor):
+        found = np.asarray(values)
+        example = found.flat[0] if found.size else None
+        if isinstance(example, (str, bytes)):
+            fix = "number the classes, from 0 on" if name in ("labels", "believed") else "convert it"
+            raise TypeError(
+                f"Expected `{name}` to hold numbers, but got text such as {str(example)!r}: "
+                f"{fix if found.ndim else 'if that is a file, load it and pass what it holds'}."
+            )
+    return checks.as_tensor(name, values).detach().cpu().numpy()
+
+
 def _beliefs(believed: Any, label: Integers | None, number: int) -> tuple[Integers | None, Floats | None]:
-    """Return the believed classes and, where class probabilities and labels are known, the rival's."""
+    """Return the believed classes and, where class probabilities are known, the rival's."""
     if believed is None:
         return None, None
-    array = checks.as_tensor("believed", believed).detach().cpu().numpy()
+    if label is None:
+        raise ValueError(
+            "Expected `labels` beside `believed`, since the audit compares them, but got None: pass "
+            "`labels`, or leave `believed` out."
+        )
+    array = _array("believed", believed)
     if array.ndim != 2:
         return _classes("believed", array, number), None
-    totals = array.sum(1, dtype=np.float64)
-    if len(array) != number or array.dtype.kind != "f" or array.min() < 0 or not np.isfinite(totals).all():
-        raise ValueError(
-            f"Expected `believed` to hold one row of class probabilities per instance, {number} rows, finite "
-            f"and at least 0, but got {array.dtype} of shape {array.shape}."
-        )
-    believed_class = array.argmax(1)
-    if label is None:
-        return believed_class, None
+    _check_class_probabilities(array, number)
     if label.min() < 0 or label.max() >= array.shape[1]:
         raise ValueError(
             f"Expected `labels` to be from 0 to {array.shape[1] - 1}, the classes of `believed`, but got "
             f"{label.min()} to {label.max()}."
         )
+    totals = array.sum(1, dtype=np.float64)
     others = array.astype(np.float64)
     others[np.arange(number), label] = 0
     # An instance without visits has no probabilities yet; its score is NaN anyway.
-    return believed_class, others.max(1) / np.where(totals > 0, totals, 1)
+    return array.argmax(1), others.max(1) / np.where(totals > 0, totals, 1)
+
+
+def _check_class_probabilities(array: npt.NDArray[Any], number: int) -> None:
+    if len(array) != number or not array.shape[1] or array.dtype.kind != "f":
+        raise ValueError(
+            f"Expected `believed` to hold one row of class probabilities per instance, {number} rows of "
+            f"floats, but got {array.dtype} of shape {array.shape}."
+        )
+    wrong = ~((array >= 0) & (array < np.inf))  # NaN too
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            "Expected `believed` to hold class probabilities, or their sum over the epochs, finite and at "
+            f"least 0, but got {array[row, column]:g} for instance {row}: logits need a softmax first."
+        )
 
 
 def _rival(rival: Any, number: int) -> Floats:
-    array = checks.as_tensor("rival", rival).detach().cpu().numpy().astype(np.float64)
+    array = _array("rival", rival).astype(np.float64)
     if (
         array.shape != (number,)
         or not (np.nan_to_num(array) >= 0).all()
@@ -300,10 +327,7 @@ def _rival(rival: Any, number: int) -> Floats:
     return array
 
 
-def _classes(name: str, classes: Any, number: int) -> Integers | None:
-    if classes is None:
-        return None
-    array = checks.as_tensor(name, classes).cpu().numpy()
+def _classes(name: str, array: npt.NDArray[Any], number: int) -> Integers:
     if array.dtype.kind not in "iu":
         raise TypeError(
             f"Expected `{name}` to hold classes as integers, but got {array.dtype}: number the classes."

@@ -150,6 +150,21 @@ def test_from_training_to_the_report(photos):
     assert sum(row["conflict"] is None for row in value["suspects"]) == value["num_instances"] - 3
 
 
+def test_the_screen_speaks_of_the_column_conflict_where_it_shows_one(photos):
+    invoke("train", "--images", "photos", "--epochs", 1, "--seed", 1, "--quiet")
+    worst = json.loads(invoke("audit", "runs/photos", "--json", "--top", 200).stdout)["suspects"]
+    num_before = next(k for k, row in enumerate(worst) if row["conflict"])
+    assert num_before, "choose another seed: some rows must come before the first conflict"
+    for top in (num_before, num_before + 1):
+        said = " ".join(invoke("audit", "runs/photos", "--top", top).stdout.replace("┃", "│").split())
+        assert "3 of the instances are among them, numbered in the column conflict." in said
+        assert "│ conflict │" in said
+    said = " ".join(invoke("audit", "runs/photos", "--top", 0).stdout.split())
+    assert "3 of the instances are among them. Write all" in said
+    said = " ".join(invoke("audit", "runs/photos", "--top", 0, "--out", "all.csv").stdout.split())
+    assert "numbered in the column conflict." in said
+
+
 def test_without_conflicts_there_is_no_file_and_an_old_one_goes(photos):
     arguments = ("train", "--images", "photos", "--epochs", 1, "--json")
     assert json.loads(invoke(*arguments).stdout)["conflicts"] == "runs/photos/conflicts.csv"
@@ -170,7 +185,9 @@ def test_conflicts_that_are_only_validated_on_are_said_too(photos):
     invoke("train", "--images", "photos", "--epochs", 1, "--seed", seed, "--validation", 0.4, "--quiet")
     assert len(read_csv("runs/photos/conflicts.csv")) == 3
     said = " ".join(invoke("audit", "runs/photos").stdout.split())
-    assert "see runs/photos/conflicts.csv. 0 of the instances are among them" in said
+    assert "see runs/photos/conflicts.csv. None of the instances here is among them." in said
+    assert "column conflict" not in said
+    assert "│ conflict │" not in said.replace("┃", "│")
 
 
 def test_what_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):

@@ -93,6 +93,47 @@ def test_missing_values_are_named_and_filled(wine, tmp_path):
     assert {0, 20}.isdisjoint(data.train_position.tolist())
 
 
+@pytest.mark.parametrize("name", ["table.csv", "table.tsv", "semicolon.csv", "table.parquet"])
+def test_words_for_missing_are_classes_in_the_target_and_missing_elsewhere(wine, tmp_path, name):
+    words = ["None", "NA", "null", "nan", "NaN", "N/A"]
+    wine["target"] = [([*words, "Mild", "Severe"])[k % 8] for k in range(len(wine))]
+    wine["colour"] = ["red", "white"] * 89
+    wine.loc[[3, 4], "colour"] = "NA" if name != "table.parquet" else None
+    wine.loc[[8, 9], "target"] = ["", "  "]
+    wine.loc[10, "target"] = None
+    data = read(wine, tmp_path, name)
+    assert data.class_names == tuple(sorted([*words, "Mild", "Severe"]))
+    assert [each["what"].split(" of ")[0] for each in data.skipped] == ["row 8", "row 9", "row 10"]
+    notes = " ".join(data.notes)
+    assert "Missing values in colour (2)" in notes
+    assert "Column 'target' has the label " in notes
+    assert "'null' (21), 'nan' (22)" in notes
+    assert "that is a class. Leave cells empty to skip their rows." in notes
+
+
+def test_a_word_for_missing_beside_numbers_is_a_class(wine, tmp_path):
+    wine["grade"] = [str(k % 3) for k in range(len(wine))]
+    wine.loc[::4, "grade"] = "NA"
+    validation = tmp_path / "other.csv"
+    wine[:40].assign(grade=1).to_csv(validation, index=False)
+    data = read(wine, tmp_path, target="grade", validation=validation)
+    assert data.class_names == ("0", "1", "2", "NA")
+    assert data.skipped == ()
+
+
+def test_a_word_for_missing_does_not_make_a_quantity_a_class(wine, tmp_path):
+    wine["length"] = [f"{k % 40 + 0.5}" for k in range(len(wine))]
+    wine.loc[5, "length"] = "NA"
+    with pytest.raises(ValueError, match="41 different fractions: that is a quantity"):
+        read(wine, tmp_path, target="length")
+
+
+@pytest.mark.parametrize("values", [[True, False], [b"x", b"y"], pd.Categorical(["u", "v"])], ids=str)
+def test_labels_of_any_type(wine, tmp_path, values):
+    wine["flag"] = [values[k % 2] for k in range(len(wine))]
+    assert len(read(wine, tmp_path, "table.parquet", target="flag").class_names) == 2
+
+
 def test_mixed_types_are_named(wine, tmp_path):
     wine = wine.astype({"alcohol": object, "ash": object})
     wine.loc[5, "alcohol"] = "unknown"
@@ -103,6 +144,76 @@ def test_mixed_types_are_named(wine, tmp_path):
         in notes
     )
     assert "Column 'ash' mixes numbers (50 %) and words such as 'low': it is used as words." in notes
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (
+            lambda k: f"0,{k % 7}",
+            "a decimal comma such as '0,0'; it is taken as categories: write them with a",
+        ),
+        (
+            lambda k: f"1.{k:03d},5",
+            "a decimal comma such as '1.000,5'; it is left out as an identifier: write",
+        ),
+        (
+            lambda k: str(k % 5) if k % 3 else f"-{k % 9},25",
+            "a decimal comma such as '-0,25'; it is taken as",
+        ),
+        (
+            lambda k: f"{k % 4 + 1},234",
+            "a thousands comma such as '1,234'; it is taken as categories: write them",
+        ),
+        (
+            lambda k: f"{k % 100 / 100:.2f}%",
+            "a per cent sign such as '0.00%'; it is taken as categories: write",
+        ),
+        (
+            lambda k: f"{k / 100:.2f} %",
+            "a per cent sign such as '0.00 %'; it is taken as text: write them without",
+        ),
+    ],
+)
+def test_numbers_that_no_parser_reads_are_named(wine, tmp_path, write, said):
+    wine["x"] = [write(k) for k in range(len(wine))]
+    data = read(wine, tmp_path, "semicolon.csv")
+    (note,) = [note for note in data.notes if "'x'" in note]
+    assert note.startswith(f"Column 'x' looks like numbers with {said}")
+
+
+def test_a_few_numbers_that_no_parser_reads_are_missing_and_named(wine, tmp_path):
+    wine["x"] = [f"{k * k}" if k % 20 else "1,234" for k in range(len(wine))]
+    (note,) = [note for note in read(wine, tmp_path).notes if "'x'" in note]
+    assert "words such as '1,234': the words count as missing. They look like numbers with a thous" in note
+
+
+def test_words_with_commas_and_underscores_are_words(wine, tmp_path):
+    wine["codes"] = [f"A{k % 3},{k % 4}" for k in range(len(wine))]
+    wine["under"] = ["1", "1_0"] * 89  # Python takes 1_0 for a number, pandas does not
+    data = read(wine, tmp_path)
+    (note,) = [note for note in data.notes if "comma" in note or "mixes" in note]
+    assert note == "Column 'under' mixes numbers (50 %) and words such as '1_0': it is used as words."
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_too_large_to_compute_with_are_missing_and_named(wine, tmp_path, sign):
+    wine.loc[[3, 4], "alcohol"] = sign * 1.7e308
+    wine.loc[7, "ash"] = 1e150
+    wine["vast"] = np.linspace(1e307, 1e308, len(wine))
+    data = read(wine, tmp_path)  # any warning is an error here
+    notes = " ".join(data.notes)
+    assert f"Column 'alcohol' has values beyond 1e+150 such as {sign * 1.7e308:g} (2 in all): they" in notes
+    assert "Missing values in alcohol (2):" in notes
+    assert "Column 'ash'" not in notes
+    assert (
+        "Column 'vast' has values beyond 1e+150 such as 1e+307 (178 in all): they count as missing. Column"
+        in notes
+    )
+    assert data.train.inputs[0].isfinite().all()
+    assert data.train.inputs[0].std(0)[0] == pytest.approx(1, abs=0.1), (
+        "the rest of the column is not drowned"
+    )
 
 
 def test_columns_with_nothing_to_learn_are_named(wine, tmp_path):

@@ -201,6 +201,21 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
     assert (folder.instances().weight == 1).all()
 
 
+@pytest.mark.parametrize("burn_in", [2, 5])
+def test_a_burn_in_as_long_as_the_training_is_said(tmp_path, burn_in):
+    write_wine(tmp_path / "wine.csv")
+    arguments = ("--csv", "wine.csv", "--target", "target", "--epochs", 2, "--burn-in", burn_in, "--quiet")
+    result = run(*arguments)
+    (sentence,) = read_run("runs/wine").info.warnings
+    assert sentence == (
+        f"A burn-in of {burn_in} epochs leaves none of the training's 2, so that nothing was emphasised. "
+        f"Train for more than {burn_in} epochs, or give a smaller `--burn-in`."
+    )
+    assert result.stderr == f"Warning: {sentence}\n"
+    assert "emphasised" not in result.stdout
+    assert run(*arguments, "--method", "scan").stderr == "", "scan never emphasises"
+
+
 def test_a_model_that_gets_nothing_right_is_said(tmp_path):
     (tmp_path / "tweets.conll").write_text(made_up(30))
     (tmp_path / "dev.conll").write_text("in\tB-person\nParis\tO\n")  # the contrary of what is trained
@@ -241,6 +256,14 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         (["--csv", "wine.csv", "--target", "target", "--noise", "0.1"], 2, "`--noise` is for recipes"),
         (["--csv", "wine.csv", "--target", "target", "--burn-in", "-1"], 2, "auto or a number of epochs"),
         (["digits", "--burn-in", "3"], 2, "`--burn-in` is for own data"),
+        (
+            ["digits", "--validation", "abc"],
+            2,
+            "`--validation` is for own data: a recipe has its own test part",
+        ),
+        (["digits", "--validation", "0.2"], 2, "`--validation` is for own data"),
+        (["digits", "--target", "kind"], 2, "`--target` is for own data"),
+        (["--csv", "wine.csv", "--target", "target", "--data", "."], 2, "`--data` is for recipes"),
         (["--csv", "wine.csv", "--target", "target", "--method", "wtx"], 2, "Did you mean 'wtc'"),
         (["--csv", "wine.csv", "--target", "target", "--validation", "1.5"], 2, "above 0 and below 1"),
         (["--conll", "t.conll", "--method", "spv"], 2, "use scan, wd, we, wpv or wtc, not spv"),

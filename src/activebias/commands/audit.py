@@ -56,7 +56,7 @@ def audit(
         )
         return
     if worst:
-        show(_table(f"{folder.info.title}: most likely wrong first", worst))
+        show(_table(f"{folder.info.title}: most likely wrong first", worst, with_conflict=num_conflicts > 0))
     show(
         f"For {number:,} of {len(found):,} instances the model believes in another class than the label. "
         "The worst come first; a person has to look at them."
@@ -64,20 +64,30 @@ def audit(
     if doubt := weak_judge(folder.info):
         show(doubt)
     if folder.conflicts_file is not None:
+        is_shown = bool(worst) or out is not None
         show(
-            f"Some inputs come with different labels: see {folder.conflicts_file}. {num_conflicts:,} of the "
-            "instances are among them, numbered in the column conflict."
+            f"Some inputs come with different labels: see {folder.conflicts_file}. "
+            f"{_conflicts(num_conflicts, is_shown)}"
         )
     show("Write all of them with --out FILE.csv." if out is None else f"All instances: {out}.")
 
 
-def _table(title: str, worst: list[dict[str, Any]]) -> "Table":
+def _conflicts(number: int, is_shown: bool) -> str:
+    """Say how many of the audited instances are in conflict, and where their groups are shown."""
+    if not number:
+        return "None of the instances here is among them."
+    verb = "is" if number == 1 else "are"
+    place = ", numbered in the column conflict" if is_shown else ""
+    return f"{number:,} of the instances {verb} among them{place}."
+
+
+def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "Table":
     from rich.table import Table
 
     from activebias.report.suspects import excerpt
 
     table = Table(title=printable(title), title_justify="left")
-    conflict = ("conflict",) if any(row["conflict"] for row in worst) else ()
+    conflict = ("conflict",) if with_conflict else ()
     for name in ("index", "label", "believed", "score", *conflict, "confidence", "variability", "instance"):
         is_text = name in ("label", "believed", "instance")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")

@@ -49,8 +49,11 @@ def train(
         Path | None, typer.Option("--conll", help="Own data: text with a word and its tag a line.")
     ] = None,
     validation: Annotated[
-        str, typer.Option("--validation", help="Share of own data to validate on, or a file or folder.")
-    ] = "0.2",
+        str | None,
+        typer.Option(
+            "--validation", help="Share of own data to validate on (default: 0.2), or a file or folder."
+        ),
+    ] = None,
     method: Annotated[str, typer.Option("--method", help="One method.")] = "wtc",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is random.")] = 0,
     epochs: Annotated[
@@ -79,10 +82,16 @@ def train(
     if recipe_name is not None:
         if burn_in != "auto":
             raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
+        if validation is not None:
+            raise typer.BadParameter("`--validation` is for own data: a recipe has its own test part.")
+        if target is not None:
+            raise typer.BadParameter("`--target` is for own data: a recipe has its own labels.")
         folder = _train_recipe(recipe_name, method, seed, epochs, noise, out, data, device, quiet or as_json)
     else:
         if noise is not None:
             raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
+        if data is not None:
+            raise typer.BadParameter("`--data` is for recipes: own data is where you say it is.")
         if (csv is None) != (target is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
         epochs_or_auto = _epochs_or_auto(burn_in)
@@ -195,7 +204,11 @@ def _train_own(
         )
 
 
-def _share_or_path(text: str) -> float | Path:
+def _share_or_path(text: str | None) -> float | Path:
+    from activebias.own.data import VALIDATION_SHARE
+
+    if text is None:
+        return VALIDATION_SHARE
     try:
         share = float(text)
     except ValueError:
@@ -253,7 +266,7 @@ def _tell(folder: "RunFolder") -> None:
     best = min(curve)
     measure = "validation error" if "recipe" not in info.model else "test error"
     emphasis = ""
-    if info.method != "scan" and info.burn_in < info.epochs:
+    if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
         emphasis = f" The burn-in took {info.burn_in} epochs, then {info.method} emphasised."
     conflicts = ""
     if folder.conflicts_file is not None:

@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from activebias.own.written_numbers import find_writing
+
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
@@ -19,6 +21,8 @@ MOST_CATEGORIES = 50
 MOSTLY = 0.9
 # From this share of steps of exactly one on, growing numbers count the rows.
 MOSTLY_ONES = 0.8
+# A sum of squares of larger numbers overflows. Nobody measures them: they stand for something else.
+LARGEST = 1e150
 NUM_HASHES = 2**14
 MOST_WORDS = 512
 
@@ -57,24 +61,50 @@ def read_column(series: "Series") -> Column:
         series = series.map(str, na_action="ignore")
         present = series[series.notna()]
     parsed = pd.to_numeric(series, errors="coerce")
-    share = float(parsed.notna().sum()) / max(len(present), 1)
-    if len(present) and share >= MOSTLY:
-        wrong = present[parsed[present.index].isna()]
-        note = ""
-        if len(wrong):
-            note = (
-                f"Column {name!r} mixes numbers ({100 * share:.0f} %) and words such as {wrong.iloc[0]!r}: "
-                "the words count as missing."
-            )
-        return _number(name, parsed.astype("float64"), note)
-    return _words(name, series, share)
+    words = present[parsed[present.index].isna()]
+    if len(present) and len(present) - len(words) >= MOSTLY * len(present):
+        return _number(name, parsed.astype("float64"), _note_words_missing(name, present, words))
+    return _words(name, series, words)
+
+
+def _note_words_missing(name: str, present: "Series", words: "Series") -> str:
+    """Return what to know about a column of numbers in which `words` are none."""
+    if not len(words):
+        return ""
+    writing = find_writing(words)
+    hint = "" if writing is None else f" They look like numbers with {writing.what}: {writing.fix}."
+    return f"{_mixture(name, present, words)}: the words count as missing.{hint}"
+
+
+def _note_words_used(name: str, present: "Series", words: "Series", used_as: str) -> str:
+    """Return what to know about a column of words, of which only `words` are no numbers."""
+    writing = find_writing(words)
+    if writing is not None:
+        return (
+            f"Column {name!r} looks like numbers with {writing.what} such as {writing.example!r}; it is "
+            f"{used_as}: {writing.fix}."
+        )
+    return "" if len(words) == len(present) else f"{_mixture(name, present, words)}: it is used as words."
+
+
+def _mixture(name: str, present: "Series", words: "Series") -> str:
+    share = 100 * (len(present) - len(words)) / len(present)
+    return f"Column {name!r} mixes numbers ({share:.0f} %) and words such as {words.iloc[0]!r}"
 
 
 def _number(name: str, values: "Series", note: str) -> Column:
     values = values.replace([np.inf, -np.inf], np.nan)
+    too_large = values[values.abs() > LARGEST]
+    if len(too_large):
+        note = (
+            f"{note} Column {name!r} has values beyond {LARGEST:g} such as {too_large.iloc[0]:g} "
+            f"({len(too_large)} in all): they count as missing."
+        ).lstrip()
+        values = values.mask(values.abs() > LARGEST)
     present = values.dropna()
     if present.nunique() == 0:
-        return Column(name, "nothing", values, f"Column {name!r} has no values: it is left out.")
+        note = f"{note} Column {name!r} has no values: it is left out.".lstrip()
+        return Column(name, "nothing", values, note)
     if present.nunique() == 1 and len(present) == len(values):
         return Column(name, "nothing", values, f"Column {name!r} is the same everywhere: it is left out.")
     if len(present) == len(values) > 2 and _counts(values.to_numpy()):
@@ -95,35 +125,24 @@ def _counts(values: NDArray[np.float64]) -> bool:
     return bool((steps >= 1).all() and (steps == 1).mean() >= MOSTLY_ONES)
 
 
-def _words(name: str, series: "Series", share: float) -> Column:
+def _words(name: str, series: "Series", words: "Series") -> Column:
     present = series.dropna()
     distinct, number = present.nunique(), len(series)
-    note = ""
-    if share > 0:
-        example = present[~present.map(_is_number)].iloc[0]
-        note = (
-            f"Column {name!r} mixes numbers ({100 * share:.0f} %) and words such as {example!r}: it is used "
-            "as words."
-        )
     if distinct <= 1:
         return Column(name, "nothing", series, f"Column {name!r} is the same everywhere: it is left out.")
+    as_categories = Column(
+        name, "category", series, _note_words_used(name, present, words, "taken as categories")
+    )
     if distinct <= MOST_CATEGORIES and distinct <= number / 2:
-        return Column(name, "category", series, note)
+        return as_categories
     if float(present.str.split().str.len().mean()) >= 2:
-        return Column(name, "text", series, note)
+        return Column(name, "text", series, _note_words_used(name, present, words, "taken as text"))
     if distinct > MOSTLY * number:
-        return Column(
-            name, "nothing", series, f"Column {name!r} names every row (an identifier): it is left out."
-        )
-    return Column(name, "category", series, note)
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
+        identifier = f"Column {name!r} names every row (an identifier): it is left out."
+        if find_writing(words) is not None:
+            identifier = _note_words_used(name, present, words, "left out as an identifier")
+        return Column(name, "nothing", series, identifier)
+    return as_categories
 
 
 def features(frame: "DataFrame", columns: list[Column], train: NDArray[np.int64]) -> Tensor:

@@ -123,24 +123,34 @@ def train_recipe(
 
 def _outcome(learner: Learner, epochs: int) -> dict[str, Any]:
     """Return what the training itself decided."""
-    warned = list(learner.warnings)
     end = learner.bias.burn_in_end
-    if end is None:
-        reason = "had not yet gone three epochs without a new best"
-        if min(learner.curves["validation_error"]) == 100:
-            reason = "was 100 % after every epoch"
-        warned.append(
-            f"The burn-in never ended, so that nothing was emphasised: the validation error {reason}. "
-            f"Train for more than {epochs} epochs, or give `--burn-in`."
-        )
     return {
         "method": learner.bias.method.name,
         "epochs": epochs,
         "burn_in": epochs if end is None else min(end, epochs),
         "window": learner.bias.history.window,
         "curves": learner.curves,
-        "warnings": tuple(warned),
+        "warnings": (*learner.warnings, *_without_emphasis(learner, epochs)),
     }
+
+
+def _without_emphasis(learner: Learner, epochs: int) -> list[str]:
+    """Say why a method that emphasises has not: its burn-in took all the epochs."""
+    method, end = learner.bias.method, learner.bias.burn_in_end
+    if "emphasis" not in (method.order, method.weights) or (end is not None and end < epochs):
+        return []
+    if end is not None:
+        return [
+            f"A burn-in of {end} epochs leaves none of the training's {epochs}, so that nothing was "
+            f"emphasised. Train for more than {end} epochs, or give a smaller `--burn-in`."
+        ]
+    reason = "had not yet gone three epochs without a new best"
+    if min(learner.curves["validation_error"]) == 100:
+        reason = "was 100 % after every epoch"
+    return [
+        f"The burn-in never ended, so that nothing was emphasised: the validation error {reason}. "
+        f"Train for more than {epochs} epochs, or give `--burn-in`."
+    ]
 
 
 def _hash(settings: Mapping[str, Any]) -> str:

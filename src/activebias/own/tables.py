@@ -1,6 +1,7 @@
 """Tables of one's own: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
 
 import difflib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,19 +27,27 @@ if TYPE_CHECKING:
 
 # A target with more different numbers than this is a quantity, unless they are few for so many rows.
 MOST_CLASSES = 100
+# From this share on, a target is one of numbers in which the rest are words for a missing one.
+MOSTLY = 0.9
+# What a CSV file may say for a missing value: pandas' own list. Among labels they are words like any other.
+MISSING_WORDS = (
+    *("NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "None", "NULL", "null"),
+    *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
 
 
 def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
     """Read a table whose column `target` holds the labels; rows without one are skipped and listed.
 
-    `validation` is a share, or another file with the same columns.
+    A label is missing where its cell is empty. Words such as None and NA are classes there; elsewhere they
+    are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
-    frame = _read(path)
+    frame = _read(path, target)
     _check_columns(frame, target, path)
     num_rows = [len(frame)]
     if isinstance(validation, Path):
-        more = _read(validation)
+        more = _read(validation, target)
         if missing := [str(name) for name in frame.columns if name not in more.columns]:
             raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
         num_rows.append(len(more))
@@ -84,6 +93,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     )
     notes = [column.note for column in columns if column.note]
     notes += [
+        *_note_words_for_missing(texts, target),
         *_note_missing(used),
         *note_duplicates("rows", copies.tolist(), divided.in_train),
         *conflicts.note("rows"),
@@ -144,7 +154,7 @@ def _own_data(
     )
 
 
-def _read(path: Path) -> "DataFrame":
+def _read(path: Path, target: str) -> "DataFrame":
     pd = require_pandas("Reading a table")
     if not path.is_file():
         raise ValueError(f"There is no file {path}: give a CSV, TSV or parquet file.")
@@ -152,7 +162,7 @@ def _read(path: Path) -> "DataFrame":
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
         else:
-            frame = pd.read_csv(path, sep=_separator(path), low_memory=False)
+            frame = _read_csv(path, target)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8.") from error
     except Exception as error:  # parsers raise many kinds
@@ -161,6 +171,15 @@ def _read(path: Path) -> "DataFrame":
     if frame.empty:
         raise ValueError(f"{path} has no rows.")
     return frame.rename(columns=str).reset_index(drop=True)
+
+
+def _read_csv(path: Path, target: str) -> "DataFrame":
+    """Read a text file in which MISSING_WORDS are missing values, but labels in the column `target`."""
+    pd = require_pandas("Reading a table")
+    separator = _separator(path)
+    names = pd.read_csv(path, sep=separator, nrows=0).columns
+    missing = {name: [""] if name == target else ["", *MISSING_WORDS] for name in names}
+    return pd.read_csv(path, sep=separator, low_memory=False, keep_default_na=False, na_values=missing)
 
 
 def _separator(path: Path) -> str:
@@ -194,7 +213,8 @@ def _labels(column: "Series") -> "Series":
 def _refuse_quantities(column: "Series", target: str, path: Path) -> None:
     pd = require_pandas("Reading a table")
     distinct = column.nunique()
-    whole = not pd.api.types.is_float_dtype(column) or (column % 1 == 0).all()
+    numbers = pd.to_numeric(column, errors="coerce").dropna().astype("float64")
+    whole = len(numbers) < MOSTLY * len(column) or (numbers % 1 == 0).all()
     if distinct > MOST_CLASSES and (not whole or distinct > len(column) / 5):
         raise ValueError(
             f"Column {target!r} of {path} has {distinct} different values in {len(column)} rows: that is a "
@@ -205,6 +225,17 @@ def _refuse_quantities(column: "Series", target: str, path: Path) -> None:
             f"Column {target!r} of {path} holds {distinct} different fractions: that is a quantity, not a "
             "class. Choose another --target, or group the values into classes."
         )
+
+
+def _note_words_for_missing(labels: list[str], target: str) -> list[str]:
+    """Name the classes that may be meant as missing labels: only their owner knows."""
+    counts = Counter(label for label in labels if label in MISSING_WORDS)
+    if not counts:
+        return []
+    words = listing([f"{word!r} ({number})" for word, number in counts.items()])
+    return [
+        f"Column {target!r} has the label {words}: that is a class. Leave cells empty to skip their rows."
+    ]
 
 
 def _note_missing(columns: list[Column]) -> list[str]:
