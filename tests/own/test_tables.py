@@ -1,5 +1,7 @@
 """Tables: real ones, and every way in which a table can be wrong."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -95,19 +97,22 @@ def test_missing_values_are_named_and_filled(wine, tmp_path):
 
 @pytest.mark.parametrize("name", ["table.csv", "table.tsv", "semicolon.csv", "table.parquet"])
 def test_words_for_missing_are_classes_in_the_target_and_missing_elsewhere(wine, tmp_path, name):
-    words = ["None", "NA", "null", "nan", "NaN", "N/A"]
-    wine["target"] = [([*words, "Mild", "Severe"])[k % 8] for k in range(len(wine))]
+    words = ["None", "NA", "null", "N/A"]
+    wine["target"] = [([*words, "Mild", "Severe"])[k % 6] for k in range(len(wine))]
     wine["colour"] = ["red", "white"] * 89
     wine.loc[[3, 4], "colour"] = "NA" if name != "table.parquet" else None
     wine.loc[[8, 9], "target"] = ["", "  "]
     wine.loc[10, "target"] = None
+    if name != "table.parquet":  # which has no other way to say it
+        wine.loc[[11, 12], "target"] = ["nan", "NaN"]
     data = read(wine, tmp_path, name)
     assert data.class_names == tuple(sorted([*words, "Mild", "Severe"]))
-    assert [each["what"].split(" of ")[0] for each in data.skipped] == ["row 8", "row 9", "row 10"]
+    skipped = ["row 8", "row 9", "row 10", *([] if name == "table.parquet" else ["row 11", "row 12"])]
+    assert [each["what"].split(" of ")[0] for each in data.skipped] == skipped
     notes = " ".join(data.notes)
     assert "Missing values in colour (2)" in notes
     assert "Column 'target' has the label " in notes
-    assert "'null' (21), 'nan' (22)" in notes
+    assert re.search(r"'null' \(\d+\), 'N/A' \(\d+\)", notes)
     assert "that is a class. Leave cells empty to skip their rows." in notes
 
 

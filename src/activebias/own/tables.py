@@ -29,17 +29,19 @@ if TYPE_CHECKING:
 MOST_CLASSES = 100
 # From this share on, a target is one of numbers in which the rest are words for a missing one.
 MOSTLY = 0.9
-# What a CSV file may say for a missing value: pandas' own list. Among labels they are words like any other.
-MISSING_WORDS = (
-    *("NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "None", "NULL", "null"),
+# What a CSV file may say for a missing value: pandas' own list. Programs write the codes; people write the
+# words, which among labels are words like any other.
+MISSING_CODES = (
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    *("#NA", "#N/A", "#N/A N/A", "<NA>"),
 )
+MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 
 
 def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
     """Read a table whose column `target` holds the labels; rows without one are skipped and listed.
 
-    A label is missing where its cell is empty. Words such as None and NA are classes there; elsewhere they
+    A label is missing where its cell is empty or NaN. Words such as None and NA are classes there; elsewhere they
     are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
@@ -178,7 +180,7 @@ def _read_csv(path: Path, target: str) -> "DataFrame":
     pd = require_pandas("Reading a table")
     separator = _separator(path)
     names = pd.read_csv(path, sep=separator, nrows=0).columns
-    missing = {name: [""] if name == target else ["", *MISSING_WORDS] for name in names}
+    missing = {name: ["", *MISSING_CODES, *(() if name == target else MISSING_WORDS)] for name in names}
     return pd.read_csv(path, sep=separator, low_memory=False, keep_default_na=False, na_values=missing)
 
 
