@@ -41,8 +41,8 @@ MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
     """Read a table whose column `target` holds the labels; rows without one are skipped and listed.
 
-    A label is missing where its cell is empty or NaN. Words such as None and NA are classes there; elsewhere they
-    are missing values. `validation` is a share, or another file with the same columns.
+    A label is missing where its cell is empty or NaN. Words such as None and NA are classes there; elsewhere
+    they are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
     frame = _read(path, target)
