@@ -14,6 +14,7 @@ from activebias.lab.paper import paper_value
 from activebias.lab.progress import show_progress
 from activebias.lab.recipe import Noise, Recipe
 from activebias.lab.recipes import RECIPES, get_recipe
+from activebias.lab.rules import of_latest_rules
 from activebias.lab.store import METRICS, ResultStore, TrialResult, config_hash
 from activebias.lab.tables import Cell, TextTable
 from activebias.lab.theory import TheoryFigures
@@ -93,9 +94,6 @@ def run(
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
     number = sum(len(group) for group in missing.values())
-    known = len(methods) * len(seeds) - number
-    if known and not quiet:
-        console.print(f"{known} of {known + number} results are in {place.store.path(recipe.name)} already.")
     total = count_epochs(recipe, missing)
     with show_progress(recipe.name, total, number, console=console, quiet=quiet) as listener:
         return run_trials(
@@ -143,7 +141,7 @@ def draw_curves(names: Sequence[str] | None, out: Path) -> list[Path]:
         for group, results in groups.items():
             usual = (known is not None and group == config_hash(known.config())) or len(groups) == 1
             file_name = name if usual else f"{name}-{group}"
-            files += save_figure(convergence_figure(results), out / "figures" / file_name)
+            files += save_figure(convergence_figure(of_latest_rules(results)), out / "figures" / file_name)
     return files
 
 
