@@ -204,6 +204,12 @@ def test_the_models_own_regulariser_counts(tmp_path, monkeypatch):
     assert max(norms[2:8]) < 0.5 * min(norms[8:])
 
 
+def test_results_cannot_go_into_a_file(tmp_path):
+    (tmp_path / "afile").write_text("mine")
+    with pytest.raises(ValueError, match=r"`out` must be a folder, but .*afile is a file: choose another"):
+        lab.compare(net, made_up_data(0), made_up_data(1), out=tmp_path / "afile", **SHORT)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

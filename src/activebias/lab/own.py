@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from activebias import Method
 from activebias.lab.data import IGNORE, Dataset, Examples
 from activebias.lab.fingerprint import build_seeded, digest_of_outputs, first_few, probe
+from activebias.lab.place import check_folder
 from activebias.lab.randomness import derived_seed
 from activebias.lab.recipe import Noise, Optimiser, Recipe
 from activebias.lab.store import TrialResult
@@ -70,6 +71,7 @@ def compare(
     >>> [(result.method, len(result.test_error)) for result in results]
     [('scan', 4), ('wpv', 4)]
     """
+    check_folder(Path(out), "out")
     methods, noise = _methods(methods), _noise(noise)
     parts = {"train": _examples("train", train), "test": _examples("test", test)}
     num_classes = _num_classes(parts)
