@@ -28,7 +28,9 @@ def numbered_from(first):
     return inputs, labels + first
 
 
-OWN_WPV = ab.Method("wpv", statistic=lambda e: e.mean, weights="emphasis")
+TWO_OF_ONE_NAME = [
+    ab.Method("mine", statistic=lambda e: e.mean, weights=how) for how in ("equal", "emphasis")
+]
 SHORT = {"trials": 2, "epochs": 4, "burn_in": 2, "batch_size": 20}
 
 
@@ -220,7 +222,7 @@ def test_results_cannot_go_into_a_file(tmp_path):
         ({"methods": ["wvp"]}, ValueError, "Did you mean 'wpv'"),
         ({"epochs": 0}, ValueError, "`epochs` must be at least 1"),
         ({"epochs": 2}, ValueError, "`burn_in` must be less than `epochs`, 2, but got 2: nothing would be"),
-        ({"methods": ["wpv", OWN_WPV]}, ValueError, "`methods` must have different names, but got 'wpv' twi"),
+        ({"methods": TWO_OF_ONE_NAME}, ValueError, "`methods` must have different names, but got 'mine' twi"),
         ({"methods": ["wpv", "SGD-WPV"]}, ValueError, "but got 'wpv' twice"),
         ({"noise": "lots"}, ValueError, "`noise` must be a share such as 0.1"),
         ({"noise": "human:worst"}, ValueError, "`noise` must be of a kind that is drawn"),
