@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from activebias.cli import app
-from activebias.lab import RECIPES, get_recipe, theory
+from activebias.lab import RECIPES, ResultStore, TrialResult, get_recipe, theory
 from activebias.lab.data import SOURCES
 from activebias.lab.progress import show_progress
 
@@ -103,9 +104,11 @@ def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
     assert "digits, trial 1, WPV: best test error" in first.stderr
     assert "4 of 4" in first.stderr
     again = run(*SHORT, "--out", tmp_path)
-    assert "4 of 4 results are in" in again.stderr
+    assert "4 of 4 results are read from" in again.stderr
     assert "trial 1" not in again.stderr
     assert again.stdout == first.stdout
+    assert "Epochs: 3 instead of 40; burn-in, in proportion: 1 instead of 8." in first.stdout
+    assert "Last 10 epochs: there are 3 only" in " ".join(first.stdout.split())
     more = run(*SHORT, "--trials", "3", "--noise", "0", "--quiet", "--out", tmp_path)
     assert more.stderr == ""
     assert "Label noise" not in more.stdout
@@ -161,6 +164,48 @@ def test_reproduce_everything_tells_what_is_left_out(tmp_path):
     assert "no results" in run("reproduce", "mnist-fc", "--trials", "0", "--out", tmp_path).stderr
 
 
+def test_reproduce_tells_results_of_other_settings_from_none(tmp_path):
+    recipe = get_recipe("mnist-fc")
+    show = functools.partial(run, "reproduce", "mnist-fc", "--trials", "0", "--out", tmp_path)
+    path = tmp_path / "mnist-fc.jsonl"
+    assert show().stderr == f"mnist-fc: no results in {path}.\n"
+    numbers = {"test_error": [3.0], "train_error": [3.0], "device": "cpu", "seconds": 1.0}
+    short = TrialResult(
+        recipe="mnist-fc", method="wd", seed=0, config=recipe.shortened(3).config(), **numbers
+    )
+    ResultStore(tmp_path).append(short)
+    assert show().stderr == (
+        f"mnist-fc: the 1 results in {path} are of other settings; the latest has epochs 3 instead of 60, "
+        "burn_in 1 instead of 20.\n"
+    )
+    ResultStore(tmp_path).append(replace(short, config=recipe.config()))
+    assert (
+        show("--methods", "scan,we").stderr == f"mnist-fc: {path} has results of wd, but none of scan, we.\n"
+    )
+
+
+def test_one_epoch_says_that_nothing_is_emphasised(tmp_path):
+    text = " ".join(run(*SHORT, "--epochs", "1", "--out", tmp_path).stdout.split())
+    assert "digits, 2 trials, 1 epoch " in text
+    assert "Epochs: 1 instead of 40; burn-in, in proportion: 0 instead of 8." in text
+    assert "no history before it is scanned" in text
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("command", [SHORT, ["figures"], ["demo"]])
+def test_results_cannot_go_into_a_file(tmp_path, command, inside):
+    file = tmp_path / "afile"
+    file.write_text("mine")
+    result = run(*command, "--out", file / "folder" if inside else file, code=2)
+    assert "`--out` must be a folder, but" in " ".join(result.stderr.replace("│", " ").split())
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["figures", "theory"])
+def test_the_help_speaks_of_trials_only_where_there_are_some(command):
+    assert "trial" not in run(command, "--help").output
+
+
 def test_figures(tmp_path):
     for noise in ("0", "0.1"):
         run(*SHORT, "--trials", "1", "--methods", "scan", "--quiet", "--noise", noise, "--out", tmp_path)
@@ -206,7 +251,11 @@ def test_theory(monkeypatch):
             1,
             "mnist is missing: run `activebias data get mnist`",
         ),
-        (["data", "get", "mnits"], 1, "There is no data set 'mnits'"),
+        (["data", "get", "mnits"], 2, "Did you mean 'mnist'?"),
+        (["compare", "digits", "--noise", "human:worst"], 2, "Human labels exist for cifar10 and cifar100"),
+        (["compare", "cifar10-lr", "--noise", "human:wrost"], 2, "cifar10 has the human labels aggregate"),
+        (["export", "nowhere", "--format", "csv", "--out", "x"], 2, "`--format` must be one of npz"),
+        (["figures", "qt-cmn"], 2, "Did you mean 'qt-cnn'?"),
         (["data", "get", "ontonotes5", "--data", "nowhere"], 1, "cannot be downloaded, it is licensed"),
         (["figures", "qt-cnn"], 1, "There are no results of qt-cnn"),
     ],

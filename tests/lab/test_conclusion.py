@@ -40,3 +40,10 @@ def test_better_worse_and_the_same():
 def test_nothing_to_say():
     assert "nothing to compare" in conclusion(made_up(wpv=[1.0, 2.0]))
     assert "One trial" in conclusion(made_up(scan=[2.0], wpv=[1.0]))
+
+
+def test_two_trials_that_differ_equally_are_not_one_trial():
+    text = conclusion(made_up(scan=[2.0, 3.0], wpv=[1.0, 2.0]))
+    assert text.startswith("The difference to the baseline is the same number in all trials")
+    one_in_common = [result for result in made_up(scan=[2.0, 3.0], wpv=[1.0, 2.0, 4.0]) if result.seed != 1]
+    assert conclusion(one_in_common).startswith("Methods and baselines have fewer than two trials in common")

@@ -49,6 +49,19 @@ def test_roundtrip(tmp_path):
     assert store.load("digits", CONFIG | {"noise": 0.1}) == []
 
 
+def test_a_result_of_another_rule_is_another_result(tmp_path):
+    store = ResultStore(tmp_path)
+    results = [make("mine", rule="order scan"), make("mine", rule="order emphasis"), make("scan")]
+    assert store.append(results) == results
+    assert ResultStore(tmp_path).load("digits") == results
+    rules = {"scan": None, "mine": "order scan"}
+    assert store.missing("digits", CONFIG, rules, [0]) == []
+    assert store.missing("digits", CONFIG, rules | {"mine": "order uniform"}, [0]) == [("mine", 0)]
+    assert store.missing("digits", CONFIG, ["mine"], [0]) == [("mine", 0)]
+    with pytest.raises(ValueError, match="rule must be a string"):
+        make(rule=3)
+
+
 def test_line_has_the_promised_fields(tmp_path):
     store = ResultStore(tmp_path)
     store.append(make(test_error=[50.0, 4.123456789, 6.0]))

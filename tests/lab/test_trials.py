@@ -212,6 +212,27 @@ def test_a_burn_in_of_other_methods_is_not_taken(tmp_path, whole):
     assert curves(results)["wpv"] == whole[1]["wpv"]
 
 
+@pytest.mark.parametrize("side_by_side", [1, 4])
+def test_a_stopped_run_of_another_rule_is_not_gone_on_with(tmp_path, side_by_side):
+    place = Place(tmp_path, interval=0.0, side_by_side=side_by_side)
+    emphasises = ab.Method("mine", statistic=lambda e: e.variance, weights="emphasis")
+    does_not = ab.Method("mine", statistic=emphasises.statistic)
+
+    def stop(done):
+        if done.epoch == 5:
+            raise KeyboardInterrupt
+
+    def train(method, listener=None):
+        arguments = {"seeds": [0, 1], "place": place, "listener": listener}
+        return run_trials(lab_worker.small_recipe(), methods=[method], **arguments)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(emphasises, Listener(on_epoch=stop))
+    assert list(tmp_path.glob("checkpoints/*/*mine*" if side_by_side == 1 else "checkpoints/*/side*"))
+    same = [result.test_error for result in train(does_not)]
+    assert same == [result.test_error for result in train("scan")]
+
+
 def test_batches_must_fit_the_data(tmp_path):
     with pytest.raises(ValueError, match="`batch_size` must be at most the number of training examples, 50"):
         run_trials(get_recipe("digits").limited(50), methods=["scan"], seeds=[0], place=Place(tmp_path))

@@ -102,7 +102,7 @@ def test_the_prior_is_never_exported(tmp_path):
 
 def test_errors(run, tmp_path):
     result = invoke("export", run.path, "--format", "xml", "--out", tmp_path / "x")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "npz, parquet, cartography" in result.output
     with pytest.raises(ValueError, match="npz, parquet, cartography"):
         export_history(run, tmp_path / "x", "xml")

@@ -115,9 +115,11 @@ def export(
     debug: Debug = False,
 ) -> None:
     """Write the history of a run for other tools: the probability of the label at every visit."""
-    from activebias.report.exports import export_history
+    from activebias.report.exports import FORMATS, export_history
     from activebias.report.folder import read_run
 
+    if format_name not in FORMATS:
+        raise typer.BadParameter(f"`--format` must be one of {', '.join(FORMATS)}, but got {format_name!r}.")
     number = export_history(read_run(run), out, format_name)
     if as_json:
         print_json({"run": str(run), "format": format_name, "num_instances": number, "out": str(out)})

@@ -56,6 +56,11 @@ def data_get(
     debug: Debug = False,
 ) -> None:
     """Download a data set from its official address and verify its checksums."""
-    from activebias.lab.data import fetch
+    from activebias.lab.data import DataError, fetch
+    from activebias.lab.data.sources import get_source
 
+    try:
+        get_source(name)
+    except DataError as error:
+        raise typer.BadParameter(str(error)) from None
     show(f"{name}: present in {fetch(name, data, quiet=quiet or not sys.stderr.isatty())}.")

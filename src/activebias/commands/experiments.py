@@ -161,7 +161,7 @@ def reproduce(
         try:
             if trials == 0:
                 stored = place.store.load(recipe.name, recipe.config())
-                results = [result for result in stored if result.method in names]
+                results = [each for each in stored if each.method in names and each.rule is None]
             else:
                 seeds = range(seed, seed + (trials or recipe.trials))
                 results = shared.run(recipe, names, seeds, place, quiet=quiet or as_json)
@@ -171,7 +171,7 @@ def reproduce(
             say(f"{recipe.name} is left out: {error}")
             continue
         if not results:
-            say(f"{recipe.name}: no results in {place.store.path(recipe.name)}.")
+            say(shared.nothing_stored(recipe, names, place))
             continue
         summaries.append(summary(results))
         if not as_json:
@@ -191,7 +191,7 @@ def figures(
         list[str] | None,
         typer.Argument(metavar="[RECIPE]...", help="Recipes (default: all that are stored)."),
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the toy example.")] = 0,
     out: Out = Path("runs"),
     as_json: Json = False,
     debug: Debug = False,
@@ -212,7 +212,11 @@ def figures(
 
 @app.command(epilog="Example: activebias theory --seed 1")
 @reports_errors
-def theory(seed: Seed = 0, as_json: Json = False, debug: Debug = False) -> None:
+def theory(
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the made-up data.")] = 0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Check the paper's theory (logistic regression) in numbers."""
     from dataclasses import asdict
 

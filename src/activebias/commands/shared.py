@@ -23,7 +23,8 @@ Trials = Annotated[
     int | None, typer.Option("--trials", min=1, help="Number of trials (default: the recipe's).")
 ]
 Epochs = Annotated[
-    int | None, typer.Option("--epochs", min=1, help="Shorten to so many epochs, the burn-in in proportion.")
+    int | None,
+    typer.Option("--epochs", min=1, help="So many epochs instead, fewer or more; the burn-in in proportion."),
 ]
 NoiseText = Annotated[
     str | None,

@@ -1,5 +1,6 @@
 """What the commands of `activebias` share: from words on the command line to recipes, runs and tables."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,15 @@ import typer
 from rich.console import Console
 
 from activebias.lab.data import DataError
+from activebias.lab.data.human_labels import annotation_key
 from activebias.lab.figures import convergence_figure, save_figure
 from activebias.lab.paper import paper_value
+from activebias.lab.place import check_folder
 from activebias.lab.progress import show_progress
 from activebias.lab.recipe import Noise, Recipe
 from activebias.lab.recipes import RECIPES, get_recipe
+from activebias.lab.rules import of_latest_rules
+from activebias.lab.significance import in_order
 from activebias.lab.store import METRICS, ResultStore, TrialResult, config_hash
 from activebias.lab.tables import Cell, TextTable
 from activebias.lab.theory import TheoryFigures
@@ -22,12 +27,14 @@ from activebias.lab.trials import Place, count_epochs, missing_runs, run_trials
 
 
 def find_recipe(name: str, *, noise: str | None = None, epochs: int | None = None) -> Recipe:
-    """Return the recipe of that name, with other noise or fewer epochs; a wrong name is a usage error."""
+    """Return the recipe of that name, with other noise or epochs; a wrong name or noise is a usage error."""
     try:
         recipe = get_recipe(name)
         if noise is not None:
             recipe = replace(recipe, noise=Noise.parse(noise))
-    except ValueError as error:
+            if recipe.noise is not None and recipe.noise.kind == "human":
+                annotation_key(recipe.data, recipe.noise.annotation)
+    except (ValueError, DataError) as error:
         raise typer.BadParameter(str(error)) from None
     return recipe if epochs is None else recipe.shortened(epochs)
 
@@ -65,8 +72,18 @@ def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = Fa
     return list(dict.fromkeys(method.name for method in methods))
 
 
+def find_folder(out: Path) -> Path:
+    """Return the folder of results; a file in its place is a usage error."""
+    try:
+        check_folder(out, "--out")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return out
+
+
 def find_place(out: Path, data: Path | None, device: str, side_by_side: int | None = None) -> Place:
     """Return where results go, where data lies and what to train on."""
+    find_folder(out)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -93,9 +110,6 @@ def run(
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
     number = sum(len(group) for group in missing.values())
-    known = len(methods) * len(seeds) - number
-    if known and not quiet:
-        console.print(f"{known} of {known + number} results are in {place.store.path(recipe.name)} already.")
     total = count_epochs(recipe, missing)
     with show_progress(recipe.name, total, number, console=console, quiet=quiet) as listener:
         return run_trials(
@@ -104,8 +118,8 @@ def run(
 
 
 def notes(recipe: Recipe, results: Sequence[TrialResult]) -> list[str]:
-    """Return the sentences that belong beside the numbers: noise, and what recipe and data note."""
-    lines = []
+    """Return the sentences that belong beside the numbers: epochs, noise, what recipe and data note."""
+    lines = _epochs_notes(recipe)
     if recipe.noise is not None:
         fraction = recipe.noise.fraction
         share = (
@@ -115,6 +129,40 @@ def notes(recipe: Recipe, results: Sequence[TrialResult]) -> list[str]:
     lines += recipe.notes
     lines += [note for result in results for note in result.details.get("notes", [])]
     return list(dict.fromkeys(lines))
+
+
+def _epochs_notes(recipe: Recipe) -> list[str]:
+    """Say how training and burn-in differ from the recipe's own; `--epochs` changes both."""
+    usual = get_recipe(recipe.name)
+    if recipe.epochs == usual.epochs:
+        return []
+    text = f"Epochs: {recipe.epochs} instead of {usual.epochs}; "
+    text += f"burn-in, in proportion: {recipe.burn_in} instead of {usual.burn_in}."
+    if recipe.epochs == 1:
+        text += " In one epoch an instance has no history before it is scanned: no weight differs."
+    return [text]
+
+
+def nothing_stored(recipe: Recipe, methods: Sequence[str], place: Place) -> str:
+    """Say why the store has nothing to show: no results at all, or only of other settings or methods."""
+    path = place.store.path(recipe.name)
+    stored = place.store.load(recipe.name)
+    if not stored:
+        return f"{recipe.name}: no results in {path}."
+    same = [result for result in stored if result.key.config_hash == config_hash(recipe.config())]
+    if same:
+        names = ", ".join(in_order(result.method for result in same))
+        return f"{recipe.name}: {path} has results of {names}, but none of {', '.join(methods)}."
+    wanted, latest = recipe.config(), stored[-1].config
+    other = [
+        f"{name} {latest.get(name)} instead of {value}"
+        for name, value in wanted.items()
+        if config_hash({name: latest.get(name)}) != config_hash({name: value})
+    ]
+    return (
+        f"{recipe.name}: the {len(stored)} results in {path} are of other settings; "
+        f"the latest has {', '.join(other)}."
+    )
 
 
 def paper_metrics(recipe: Recipe) -> list[str]:
@@ -131,7 +179,10 @@ def draw_curves(names: Sequence[str] | None, out: Path) -> list[Path]:
     """Draw the convergence curves of what is stored, one figure a recipe and configuration."""
     store = ResultStore(out)
     files = []
-    for name in names or sorted(path.stem for path in out.glob("*.jsonl")):
+    in_store = sorted(path.stem for path in find_folder(out).glob("*.jsonl"))
+    for name in names or in_store:
+        if name not in in_store and name not in RECIPES:
+            raise typer.BadParameter(_unknown_results(name, in_store, out))
         groups: dict[str, list[TrialResult]] = {}
         for result in store.load(name):
             groups.setdefault(result.key.config_hash, []).append(result)
@@ -143,8 +194,14 @@ def draw_curves(names: Sequence[str] | None, out: Path) -> list[Path]:
         for group, results in groups.items():
             usual = (known is not None and group == config_hash(known.config())) or len(groups) == 1
             file_name = name if usual else f"{name}-{group}"
-            files += save_figure(convergence_figure(results), out / "figures" / file_name)
+            files += save_figure(convergence_figure(of_latest_rules(results)), out / "figures" / file_name)
     return files
+
+
+def _unknown_results(name: str, in_store: Sequence[str], out: Path) -> str:
+    known = list(dict.fromkeys([*in_store, *RECIPES]))
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    return f"There are no results of {name!r} in {out}, and no such recipe. Did you mean {nearest!r}?"
 
 
 def theory_table(checked: TheoryFigures) -> TextTable:

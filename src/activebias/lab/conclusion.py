@@ -14,9 +14,8 @@ def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") 
     by_name = {item.method: item for item in items}
     if not tested:
         return "There is nothing to compare: no method together with its baseline (Scan or Uni)."
-    untested = [item for item in tested if our_finding(item) is None]
-    if len(untested) == len(tested):
-        return "One trial a method shows nothing about the methods: run more (--trials)."
+    if all(our_finding(item) is None for item in tested):
+        return _why_untested(tested)
     what = METRIC_TITLES[metric].removesuffix(" %")
     parts = []
     for baseline in dict.fromkeys(item.baseline for item in tested if item.baseline is not None):
@@ -39,6 +38,17 @@ def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") 
             )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]} (paired test, p < 0.05 after Holm's correction)."
+
+
+def _why_untested(items: Sequence[Comparison]) -> str:
+    """Say why none of these could be tested against its baseline."""
+    if any(item.test is not None and item.test.n > 1 for item in items):
+        why = "The difference to the baseline is the same number in all trials, which leaves nothing to test"
+    elif all(item.n == 1 for item in items):
+        why = "One trial a method shows nothing about the methods"
+    else:
+        why = "Methods and baselines have fewer than two trials in common, which allows no test"
+    return f"{why}: run more (--trials)."
 
 
 def _named(items: Sequence[Comparison]) -> str:

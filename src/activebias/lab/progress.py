@@ -40,8 +40,10 @@ def show_progress(
 
     On a terminal that is one bar; otherwise one line for every result, which is what a log file can hold.
     """
-    if quiet or total_epochs == 0:
+    if quiet:
         yield Listener()
+    elif total_epochs == 0:
+        yield Listener(on_message=lambda text: console.print(text, soft_wrap=True))
     elif console.is_terminal:
         # Short enough for 80 columns with the longest name of a recipe.
         columns = (

@@ -8,6 +8,7 @@ import torch
 from activebias import Method
 from activebias.lab.prepared import Prepared
 from activebias.lab.recipe import Recipe
+from activebias.lab.rules import rule_of
 from activebias.lab.store import TrialResult
 
 
@@ -42,4 +43,5 @@ def trial_result(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         seconds=seconds,
         details=details,
+        rule=rule_of(method),
     )

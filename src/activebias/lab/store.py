@@ -1,7 +1,7 @@
 """The result store: one JSON line per trial and method, appended once and never changed.
 
-One file per recipe, `<recipe>.jsonl`. A result is known by recipe, configuration, method and seed, so that
-more trials add to what is there and nothing is computed twice.
+One file per recipe, `<recipe>.jsonl`. A result is known by recipe, configuration, method (and its rule, if it
+is one's own) and seed, so that more trials add to what is there and nothing is computed twice.
 """
 
 import fcntl
@@ -37,6 +37,7 @@ class ResultKey(NamedTuple):
     config_hash: str
     method: str
     seed: int
+    rule: str | None = None
 
 
 def best_error(curve: Sequence[float]) -> float:
@@ -95,7 +96,8 @@ class TrialResult:
     """One method trained in one trial: its errors in per cent, one per epoch, and where they came from.
 
     `config` holds what affects the numbers and nothing else: it is part of the key. Anything else worth
-    keeping (how many models ran side by side, say) goes into `details`.
+    keeping (how many models ran side by side, say) goes into `details`. `rule` says how a method of one's own
+    emphasises, and is part of the key too; the paper's methods have none.
 
     >>> result = TrialResult(recipe="digits", method="wpv", seed=0, config={"noise": 0.2}, device="cpu",
     ...                      seconds=1.5, test_error=[9.0, 4.0, 5.0], train_error=[8.0, 3.0, 2.0])
@@ -114,6 +116,7 @@ class TrialResult:
     versions: Mapping[str, str] = field(default_factory=current_versions, hash=False)
     time: str = field(default_factory=_now)
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    rule: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could not be stored or compared later, while the run that made it is still known."""
@@ -124,7 +127,7 @@ class TrialResult:
             raise ValueError(f"seed must be an int of at least 0, but got {self.seed!r}")
         object.__setattr__(self, "test_error", _curve(self.test_error, "test_error"))
         object.__setattr__(self, "train_error", _curve(self.train_error, "train_error"))
-        for name, value in (("device", self.device), ("time", self.time)):
+        for name, value in (("device", self.device), ("time", self.time), ("rule", self.rule or "")):
             if not isinstance(value, str):
                 raise ValueError(f"{name} must be a string, but got {value!r}")
         for name, mapping in (
@@ -159,7 +162,7 @@ class TrialResult:
     @property
     def key(self) -> ResultKey:
         """What identifies this result in the store."""
-        return ResultKey(self.recipe, config_hash(self.config), self.method, self.seed)
+        return ResultKey(self.recipe, config_hash(self.config), self.method, self.seed, self.rule)
 
     def metric(self, name: str) -> float:
         """Return one of the protocol's three numbers by its name."""
@@ -170,6 +173,7 @@ class TrialResult:
     def to_json(self) -> str:
         """Return the result as one line of JSON, without the line's end."""
         line: dict[str, Any] = {"recipe": self.recipe, "method": self.method, "seed": self.seed}
+        line |= {} if self.rule is None else {"rule": self.rule}
         line |= {name: round(self.metric(name), _DECIMALS) for name in METRICS}
         line |= {"config": self.config, "device": self.device, "seconds": self.seconds}
         line |= {"versions": self.versions, "time": self.time, "details": self.details}
@@ -199,6 +203,7 @@ class TrialResult:
             test_error=curves["test_error"],
             train_error=curves["train_error"],
             details=line.get("details", {}),
+            rule=line.get("rule"),
         )
         for name in METRICS:
             # A number edited by hand beside curves that say otherwise must not reach a table.
@@ -263,12 +268,20 @@ class ResultStore:
         return [result for key, result in found.items() if wanted in (None, key.config_hash)]
 
     def missing(
-        self, recipe: str, config: Mapping[str, Any], methods: Iterable[str], seeds: Iterable[int]
+        self,
+        recipe: str,
+        config: Mapping[str, Any],
+        methods: Iterable[str] | Mapping[str, str | None],
+        seeds: Iterable[int],
     ) -> list[tuple[str, int]]:
-        """Return the (method, seed) pairs not computed yet, by seed, whose methods share a burn-in."""
-        done = {(result.method, result.seed) for result in self.load(recipe, config)}
-        names = list(dict.fromkeys(methods))
-        return [(name, seed) for seed in dict.fromkeys(seeds) for name in names if (name, seed) not in done]
+        """Return the (method, seed) pairs not computed yet, by seed, whose methods share a burn-in.
+
+        `methods` are names, or a mapping to the rules that their results must have been computed by.
+        """
+        rules = methods if isinstance(methods, Mapping) else dict.fromkeys(methods)
+        done = {result.key[2:] for result in self.load(recipe, config)}
+        pairs = [(name, seed) for seed in dict.fromkeys(seeds) for name in rules]
+        return [(name, seed) for name, seed in pairs if (name, seed, rules[name]) not in done]
 
     def _results(self, content: bytes, path: Path) -> list[TrialResult]:
         """Return the results in a file's bytes; what was read before is not parsed again."""

@@ -183,7 +183,8 @@ def comparison_table(results: Sequence[TrialResult], *, metric: str = "best_test
         rows.append((*head, difference, Cell(_p_text(item.p_holm)), *others))
     others_titles = [METRIC_TITLES[name] for name in METRICS if name != metric]
     columns = ("method", "n", METRIC_TITLES[metric], "- baseline", "p Holm", *others_titles)
-    return TextTable(_title(results), columns, tuple(rows), tuple(_notes(main)), _breaks(main))
+    notes = [*_notes(main), *_short_run_notes(results)]
+    return TextTable(_title(results), columns, tuple(rows), tuple(notes), _breaks(main))
 
 
 def reproduction_table(
@@ -230,6 +231,8 @@ def reproduction_table(
         "holds",
     )
     notes = [*_notes(items), *_agreement_notes(items, paper, list(findings.values()))]
+    if metric == "last10_test_error":
+        notes += _short_run_notes(results)
     return TextTable(_title(results), columns, tuple(rows), tuple(notes), _breaks(items))
 
 
@@ -290,7 +293,14 @@ def _agreement_notes(
 
 def _title(results: Sequence[TrialResult]) -> str:
     first = results[0]
-    return f"{first.recipe}, {trials_text(results)}, {len(first.test_error)} epochs"
+    number = len(first.test_error)
+    return f"{first.recipe}, {trials_text(results)}, {number} {'epoch' if number == 1 else 'epochs'}"
+
+
+def _short_run_notes(results: Sequence[TrialResult]) -> list[str]:
+    """Return a remark where there are no ten last epochs to take the mean of."""
+    number = min(len(result.test_error) for result in results)
+    return [f"Last 10 epochs: there are {number} only, and the mean is of all."] if number < 10 else []
 
 
 def _notes(items: Sequence[Comparison]) -> list[str]:

@@ -18,6 +18,7 @@ from activebias.lab.models import augment
 from activebias.lab.prepared import Prepared
 from activebias.lab.randomness import derived_generator, derived_seed
 from activebias.lab.recipe import Recipe
+from activebias.lab.rules import run_name
 
 
 def resolve_method(method: str | Method) -> Method:
@@ -52,7 +53,8 @@ class Run:
         self.recipe, self.data, self.seed = recipe, data, seed
         self.model = recipe.model(data.dataset, derived_generator(seed, "weights")).to(data.device)
         self.optimiser = recipe.optimiser.build(self.model.parameters())
-        self.biases = {method.name: self._bias(method) for method in methods}
+        # By name and rule: a burn-in that was stopped may be of other methods under the same names.
+        self.biases = {run_name(method): self._bias(method) for method in methods}
         tokens = data.tokens
         self._samplers = [
             bias.sampler(

@@ -18,6 +18,7 @@ from activebias.lab.place import Place as Place
 from activebias.lab.prepared import Prepared, load_data, prepare
 from activebias.lab.recipe import Recipe
 from activebias.lab.results import trial_result
+from activebias.lab.rules import rule_of, run_name
 from activebias.lab.side_by_side.groups import can_stack, run_side_by_side
 from activebias.lab.store import TrialResult
 from activebias.lab.trainer import Run, resolve_method
@@ -34,18 +35,32 @@ def missing_runs(
     keep_models: bool = False,
 ) -> dict[int, list[Method]]:
     """Return the methods that are still to be trained, by seed: no result, or (`keep_models`) no model."""
-    resolved = {method.name: method for method in map(resolve_method, methods)}
+    resolved = _by_name(methods)
     seeds = list(dict.fromkeys(seeds))
-    missing = set(place.store.missing(recipe.name, recipe.config(), resolved, seeds))
+    rules = {name: rule_of(method) for name, method in resolved.items()}
+    missing = set(place.store.missing(recipe.name, recipe.config(), rules, seeds))
     if keep_models:
         missing |= {
             (name, seed)
             for name in resolved
             for seed in seeds
-            if not place.model_path(recipe, name, seed).exists()
+            if not place.model_path(recipe, run_name(resolved[name]), seed).exists()
         }
     wanted = {seed: [resolved[name] for name in resolved if (name, seed) in missing] for seed in seeds}
     return {seed: group for seed, group in wanted.items() if group}
+
+
+def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
+    """Return the methods by name; two of one name are refused, for results and tables go by it."""
+    resolved: dict[str, Method] = {}
+    for method in map(resolve_method, methods):
+        if method.name in resolved:
+            raise ValueError(
+                f"`methods` must have different names, but got {method.name!r} twice: name one of them anew, "
+                "or leave it out."
+            )
+        resolved[method.name] = method
+    return resolved
 
 
 def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int:
@@ -72,15 +87,18 @@ def run_trials(
 
     Args:
         recipe: the experiment.
-        methods: names, or `Method`s of your own (a new statistic needs a new name: results go by it).
+        methods: names, or `Method`s of your own (a new statistic needs a new name: results go by it, by
+            `order` and by `weights`).
         seeds: one trial each.
         place: where results and checkpoints go, where the data lies, and the device.
         dataset: the data, if it is not the recipe's named one.
-        listener: is told about epochs and results.
+        listener: is told about epochs and results, and how many are read from the store.
         keep_models: save every model with its history, and train again what has a result but no file.
     """
     listener = listener or Listener()
-    missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
+    resolved = list(_by_name(methods).values())
+    missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
+    _tell_known(recipe, len(resolved) * len(set(seeds)), missing, place, listener)
     device = torch.device(place.device)
     teacher: Tensor | None = None
     if missing and dataset is None:
@@ -99,12 +117,20 @@ def run_trials(
             group = [method for method in wanted if (method.order == "scan") is scans]
             if group:
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
-    names = dict.fromkeys(resolve_method(method).name for method in methods)
-    stored = {
-        (result.seed, result.method): result for result in place.store.load(recipe.name, recipe.config())
-    }
-    wanted_keys = [(seed, name) for seed in dict.fromkeys(seeds) for name in names]
+    stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
+    wanted_keys = [(each.name, seed, rule_of(each)) for seed in dict.fromkeys(seeds) for each in resolved]
     return [stored[key] for key in wanted_keys if key in stored]
+
+
+def _tell_known(
+    recipe: Recipe, total: int, missing: Mapping[int, Sequence[Method]], place: Place, listener: Listener
+) -> None:
+    """Say how many results are not computed now: whoever changed something expects new ones."""
+    known = total - sum(len(group) for group in missing.values())
+    if known:
+        listener.on_message(
+            f"{known} of {total} results are read from {place.store.path(recipe.name)}, not trained again."
+        )
 
 
 def _run_group(
@@ -120,7 +146,7 @@ def _run_group(
     shared = place.checkpoint(recipe, seed, f"burn-in-{'scan' if methods[0].order == 'scan' else 'uniform'}")
     branch_point: dict[str, Any] | None = None
     for method in methods:
-        own = place.checkpoint(recipe, seed, method.name)
+        own = place.checkpoint(recipe, seed, run_name(method))
         run = Run(recipe, data, [method], seed=seed)
         if (state := own.read()) is not None:
             run.load_state_dict(state)
@@ -140,7 +166,7 @@ def _run_group(
         )
         if keep_models:
             state = run.state_dict() | {"config": recipe.config(), "seed": seed, "method": method.name}
-            Checkpoint(place.model_path(recipe, method.name, seed)).write(state)
+            Checkpoint(place.model_path(recipe, run_name(method), seed)).write(state)
         place.store.append(result)
         own.remove()
         listener.on_result(result)

@@ -49,6 +49,21 @@ def read_human_labels(path: Path, key: str, num_classes: int) -> HumanLabels:
     )
 
 
+def annotation_key(name: str, annotation: str | None = None, *, coarse: bool = False) -> str:
+    """Return the key of a data set's human labels in their file, or refuse what does not exist.
+
+    >>> annotation_key("cifar10", "worst")
+    'worse_label'
+    """
+    if name not in _FILES:
+        raise DataError(f"Human labels exist for cifar10 and cifar100, not for {name}.")
+    keys = _KEYS[f"{name} coarse" if coarse else name]
+    annotation = next(iter(keys)) if annotation is None else annotation
+    if annotation not in keys:
+        raise DataError(f"{name} has the human labels {', '.join(keys)}, but got {annotation!r}.")
+    return keys[annotation]
+
+
 def with_human_labels(
     dataset: Dataset, annotation: str | None = None, *, root: str | Path | None = None, verify: bool = True
 ) -> Dataset:
@@ -58,16 +73,11 @@ def with_human_labels(
     CIFAR-100. Where ``cifar100/labels.npz`` says that some images do not stand at their official place (its
     entry ``train_order_tier`` is 0), those are left out, since their human labels belong to other images.
     """
-    if dataset.name not in _FILES:
-        raise DataError(f"Human labels exist for cifar10 and cifar100, not for {dataset.name}.")
     coarse = dataset.name == "cifar100" and dataset.num_classes == 20
-    keys = _KEYS[f"{dataset.name} coarse" if coarse else dataset.name]
-    annotation = next(iter(keys)) if annotation is None else annotation
-    if annotation not in keys:
-        raise DataError(f"{dataset.name} has the human labels {', '.join(keys)}, but got {annotation!r}.")
+    key = annotation_key(dataset.name, annotation, coarse=coarse)
     folder = data_root(root)
     path = _find_file(dataset.name, folder, verify)
-    human = read_human_labels(path, keys[annotation], dataset.num_classes)
+    human = read_human_labels(path, key, dataset.num_classes)
     true = dataset.train.targets if dataset.clean_targets is None else dataset.clean_targets
     if human.clean.shape != true.shape or not torch.equal(human.clean, true):
         raise DataError(

@@ -1,5 +1,6 @@
 """Where the data lies, and which data sets are here, damaged or missing."""
 
+import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,10 @@ def get_source(name: str) -> Source:
     'mnist'
     """
     if name not in SOURCES:
-        raise DataError(f"There is no data set {name!r}: known are {', '.join(SOURCES)}.")
+        nearest = difflib.get_close_matches(name, SOURCES, n=1, cutoff=0.0)[0]
+        raise DataError(
+            f"There is no data set {name!r}: known are {', '.join(SOURCES)}. Did you mean {nearest!r}?"
+        )
     return SOURCES[name]
 
 

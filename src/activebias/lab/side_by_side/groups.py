@@ -21,6 +21,7 @@ from activebias.lab.prepared import Prepared, prepare
 from activebias.lab.randomness import derived_generator
 from activebias.lab.recipe import Recipe
 from activebias.lab.results import trial_result
+from activebias.lab.rules import run_name
 from activebias.lab.side_by_side.batches import Trials
 from activebias.lab.side_by_side.plan import most_models
 from activebias.lab.side_by_side.training import Lane, SideBySide, part_of_state
@@ -93,7 +94,7 @@ def run_side_by_side(
 
 def _stopped_groups(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> list[list[Lane]]:
     """Return the groups among the lanes that a run before this one was stopped in."""
-    waiting = {(lane.seed, lane.method.name): lane for lane in lanes}
+    waiting = {(lane.seed, run_name(lane.method)): lane for lane in lanes}
     groups = []
     for path in place.checkpoint_files(recipe, "side-by-side-*.json"):
         try:
@@ -175,7 +176,7 @@ class _Group:
         self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
         self.place, self.listener, self.teacher = place, listener, teacher
         self.seeds = sorted({lane.seed for lane in lanes})
-        self.names = json.dumps([(lane.seed, lane.method.name) for lane in self.lanes])
+        self.names = json.dumps([(lane.seed, run_name(lane.method)) for lane in self.lanes])
         digest = hashlib.sha256(self.names.encode()).hexdigest()[:12]
         self.checkpoint = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{digest}")
         # Whose checkpoint it is, to be read without it.

@@ -1,0 +1,36 @@
+"""What a result has to remember of a method of one's own, beside its name."""
+
+from collections.abc import Iterable
+
+from activebias import METHODS, Method
+from activebias.lab.store import TrialResult
+
+
+def rule_of(method: Method) -> str | None:
+    """Return how a method of one's own emphasises; None for the paper's, whose names say it.
+
+    The statistic is a function, which has no text to compare: a changed one needs a new name.
+
+    >>> rule_of(METHODS["wpv"])
+    >>> rule_of(Method("mine", statistic=lambda e: e.variance, weights="emphasis"))
+    'order scan, weights emphasis'
+    """
+    if METHODS.get(method.name) == method:
+        return None
+    return f"order {method.order}, weights {method.weights}"
+
+
+def run_name(method: Method) -> str:
+    """Return what the files of a run under way are called by.
+
+    >>> run_name(METHODS["wpv"]), run_name(Method("mine", statistic=lambda e: e.variance, order="emphasis"))
+    ('wpv', 'mine-emphasis-equal')
+    """
+    return method.name if rule_of(method) is None else f"{method.name}-{method.order}-{method.weights}"
+
+
+def of_latest_rules(results: Iterable[TrialResult]) -> list[TrialResult]:
+    """Return the results of each method under the rule that came last: a table has one line for a name."""
+    results = list(results)
+    latest = {result.method: result.rule for result in results}
+    return [result for result in results if result.rule == latest[result.method]]
