@@ -9,7 +9,14 @@ import torch.distributed as dist
 
 from activebias import checks
 from activebias._compile import eager
-from activebias.checkpoint import FORMAT, read_checkpoint, refuse_differences, write_checkpoint
+from activebias.checkpoint import (
+    FORMAT,
+    read_checkpoint,
+    refuse_differences,
+    settings_of,
+    unchanged_if_refused,
+    write_checkpoint,
+)
 from activebias.distributed import ranks
 from activebias.history import PredictionHistory
 from activebias.losses import IGNORED, cross_entropy, is_plain, surprisal
@@ -373,25 +380,11 @@ class ActiveBias:
         """Return what is worth logging; reads every history, and waits for the device."""
         return metrics(self)
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "method": self.method.name,
-            "order": self.method.order,
-            "weights": self.method.weights,
-            "num_instances": self.num_instances,
-            "num_classes": self.num_classes,
-            "burn_in": self.burn_in,
-            "window": self.history.window,
-            "remove_outliers": self.remove_outliers,
-            "storage": self.history.storage,
-            "seed": self.seed,
-        }
-
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything: history, scores, epoch, position and generator. Never communicates."""
         return {
             "format": FORMAT,
-            "settings": self._settings(),
+            "settings": settings_of(self),
             "order": self._order.state_dict(),
             "step": self._step.state_dict(),
             "validation": self._validation.state_dict(),
@@ -400,16 +393,9 @@ class ActiveBias:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
-        refuse_differences(state, self._settings())
-        parts = (self._step, self._order)  # of which a state does not hold everything
-        before, unsaved = self.state_dict(), [dict(vars(part)) for part in parts]
-        try:
+        refuse_differences(state, settings_of(self))
+        with unchanged_if_refused(self, self._step, self._order):
             self._load(state)
-        except Exception as error:
-            self._load(before)
-            for part, values in zip(parts, unsaved, strict=True):
-                vars(part).update(values)
-            raise ValueError(f"The state is damaged or does not fit: {error}") from error
 
     def _load(self, state: dict[str, Any]) -> None:
         num_items, sampler = state["order"]["num_items"], self._step.sampler

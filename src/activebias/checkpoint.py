@@ -2,10 +2,15 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
 
 FORMAT = 1
 
@@ -54,6 +59,35 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 PARTS = ("history", "scores", "order", "num_skipped")
 # Settings that states did not name at first.
 LATER = ("order", "weights")
+
+
+def settings_of(bias: "ActiveBias") -> dict[str, Any]:
+    """Return what a state must have in common with the bias that loads it."""
+    return {
+        "method": bias.method.name,
+        "order": bias.method.order,
+        "weights": bias.method.weights,
+        "num_instances": bias.num_instances,
+        "num_classes": bias.num_classes,
+        "burn_in": bias.burn_in,
+        "window": bias.history.window,
+        "remove_outliers": bias.remove_outliers,
+        "storage": bias.history.storage,
+        "seed": bias.seed,
+    }
+
+
+@contextmanager
+def unchanged_if_refused(bias: "ActiveBias", *parts: object) -> Iterator[None]:
+    """Put everything back if loading raises; `parts` are those of which a state does not hold all."""
+    before, unsaved = bias.state_dict(), [dict(vars(part)) for part in parts]
+    try:
+        yield
+    except Exception as error:
+        bias._load(before)
+        for part, values in zip(parts, unsaved, strict=True):
+            vars(part).update(values)
+        raise ValueError(f"The state is damaged or does not fit: {error}") from error
 
 
 def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
