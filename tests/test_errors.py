@@ -221,6 +221,7 @@ def test_a_first_epoch_after_the_burn_in_is_warned_of():
     bias = ab.ActiveBias("wpv", num_instances=4, num_classes=3, burn_in=3)
     with pytest.warns(UserWarning, match=r"first epoch is 7.*`load` before `set_epoch`"):
         bias.set_epoch(7)
+    ab.ActiveBias("scan", num_instances=4, num_classes=3, burn_in=3).set_epoch(7)  # emphasises nothing
     bias = ab.ActiveBias("wpv", num_instances=4, num_classes=3, burn_in=3)
     bias.set_epoch(2)
     resumed = ab.ActiveBias("wpv", num_instances=4, num_classes=3, burn_in=3)

@@ -165,4 +165,18 @@ def test_dataclasses_whose_constructor_does_not_take_every_field():
 
     index, batch = ab.collate_with_index()([(4, Sample(1)), (7, Sample(2))])
     assert index.tolist() == [4, 7]
-    assert (batch.x.tolist(), batch.double.tolist()) == ([1, 2], [2, 4])
+    assert (batch.x.tolist(), batch.double.tolist()) == ([1, 2], [2, 4])  # made by the batch's constructor
+
+
+def test_a_stream_that_can_be_indexed_is_one_of_map_style():
+    class Both(IterableDataset):
+        def __iter__(self):
+            return iter("abc")
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return "abc"[index]
+
+    assert ab.with_index(Both())[2] == (2, "c")

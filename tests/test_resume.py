@@ -117,6 +117,15 @@ def test_what_drop_last_leaves_of_a_step_is_in_the_state_and_counts_in_the_next_
     assert list(bias.sampler(batch_size=8)) == list(again.sampler(batch_size=8))
 
 
+def test_what_does_not_count_and_waits_on_a_gpu_is_not_in_the_state():
+    bias = make_bias("wpv", num_instances=10)
+    bias.sampler(batch_size=8)
+    bias.set_epoch(0)
+    # There, padding goes to the row that does not count. On a CPU a whole history would grow for it.
+    bias._step.add(torch.tensor([3, 10]), torch.tensor([0.5, 0.0]), torch.Size([2]))
+    assert bias.state_dict()["step"]["index"].tolist() == [3]
+
+
 def test_a_refused_state_leaves_the_step_and_the_order_as_they_were():
     bias, reference = make_bias("spv", num_instances=32), make_bias("spv", num_instances=32)
     for each in (bias, reference):

@@ -131,10 +131,10 @@ class ActiveBias:
         self._step.finish(self._memory.append)
         if self.method.order == "emphasis" and self.emphasises:
             self._order.warn_if_nobody_drew(self.method.name)
-        if self._order.epoch is None:
-            self._validation.warn_if_late(epoch)
-        else:
+        if self._order.epoch is not None:
             self._validation.end_epoch(epoch, self.group)
+        elif self.method.statistic is not None:
+            self._validation.warn_if_late(epoch)
         self._order.begin(epoch, scans=self.method.order == "scan")
         self._prepare_epoch()
 

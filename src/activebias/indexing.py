@@ -1,13 +1,12 @@
 """Bring the instance's index into the batch, and number the words of tagging data."""
 
-import copy
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, default_collate
 
 from activebias import checks
 
@@ -17,8 +16,9 @@ class IndexedDataset(Dataset[Any]):
 
     def __init__(self, dataset: Any) -> None:
         """Wrap `dataset`, which needs a length and integer access."""
-        streams = isinstance(dataset, IterableDataset)  # which inherits a __getitem__ that only raises
-        if streams or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        # torch's own __getitem__, which a stream inherits, only raises.
+        access = getattr(type(dataset), "__getitem__", None)
+        if access in (None, Dataset.__getitem__) or not hasattr(dataset, "__len__"):
             raise TypeError(
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
                 f"instance is known by its position, but got {type(dataset).__name__}."
@@ -102,12 +102,12 @@ def _default_collate(samples: list[Any]) -> Any:
     first = samples[0]
     if not dataclasses.is_dataclass(first) or isinstance(first, type):
         return default_collate(samples)
-    # A copy and not a new object: a field may be one that the constructor does not take.
-    collated = copy.copy(first)
-    for field in dataclasses.fields(first):
-        value = _default_collate([getattr(sample, field.name) for sample in samples])
-        object.__setattr__(collated, field.name, value)  # frozen ones too
-    return collated
+    fields = {
+        field.name: _default_collate([getattr(sample, field.name) for sample in samples])
+        for field in dataclasses.fields(first)
+        if field.init  # what the constructor does not take, it makes
+    }
+    return type(first)(**fields)
 
 
 class TokenIndex:

@@ -178,7 +178,8 @@ class Step:
         if not self._visits or self.num_ranks > 1:
             return None
         index, prob = self._joined()
-        return {"index": index.clone(), "prob": prob.clone(), "num_items": self._num_items}
+        counts = index < self._num_instances  # on a GPU what does not count waits too
+        return {"index": index[counts], "prob": prob[counts], "num_items": self._num_items}
 
     def load_state_dict(self, state: dict[str, Any] | None, device: torch.device) -> None:
         """Take over what `state_dict` returned: a new iterator of the same epoch drops it again."""

@@ -89,14 +89,31 @@ class Dropping(WithActivation):
         return 0.0
 
 
+class Masking(WithActivation):
+    """A class that must never come, as it is usually ruled out."""
+
+    def forward(self, inputs):
+        outputs = super().forward(inputs)
+        return outputs.masked_fill(torch.arange(outputs.shape[1]) == 1, -1e9)
+
+
+class DrawnByNumPy(WithActivation):
+    def __init__(self, activation):
+        super().__init__(activation)
+        with torch.no_grad():
+            self.first.weight.copy_(torch.from_numpy(np.random.normal(size=self.first.weight.shape)))
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         (lambda: WithActivation(torch.relu), lambda: WithActivation(torch.tanh)),
         (lambda: WithActivation(torch.relu), lambda: WithActivation(torch.relu, scale=2.0)),
         (lambda: Dropping(None, 0.2), lambda: Dropping(None, 0.5)),
+        (lambda: Masking(torch.relu), lambda: Masking(torch.sin)),
+        (lambda: DrawnByNumPy(torch.relu), lambda: DrawnByNumPy(torch.sin)),
     ],
-    ids=["activation", "regulariser", "functional dropout"],
+    ids=["activation", "regulariser", "functional dropout", "masked class", "weights from NumPy"],
 )
 def test_a_model_is_known_by_what_it_computes(tmp_path, before, after):
     messages = []
@@ -116,6 +133,18 @@ def test_results_from_the_store_are_announced_without_a_listener_too(tmp_path, c
     for _ in range(2):
         lab.compare(net, made_up_data(0), made_up_data(1), methods="scan", out=tmp_path, **SHORT)
     assert capsys.readouterr().err.startswith("2 of 2 results are read from ")
+
+
+def test_a_model_that_cannot_bear_other_weights_is_known_by_its_own():
+    class Positive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(1e-6))
+
+        def forward(self, inputs):
+            return torch.distributions.Normal(inputs, self.scale).mean
+
+    assert 1 <= len(probe(Positive, [torch.zeros(3, 6)], "cpu")) <= 3
 
 
 def test_a_model_that_needs_the_device_is_probed_there():

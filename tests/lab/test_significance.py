@@ -34,6 +34,13 @@ def test_estimate_equals_scipy():
     assert stderr == pytest.approx(stats.sem(values))
 
 
+def test_of_an_own_method_that_changed_under_its_name_the_latest_counts():
+    before = [trial("mine", seed, 5.0) for seed in range(3)]  # from before results knew a rule
+    after = [trial("mine", seed, 4.0, rule="order scan, weights emphasis") for seed in range(2)]
+    found = by_method([trial("scan", 0, 6.0), *before, *after], "best_test_error")
+    assert found == {"scan": {0: 6.0}, "mine": {0: 4.0, 1: 4.0}}
+
+
 def test_one_value_has_no_standard_error():
     assert estimate([3.0]).stderr is None
     with pytest.raises(ValueError, match="at least one number"):

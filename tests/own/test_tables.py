@@ -116,21 +116,28 @@ def test_words_for_missing_are_classes_in_the_target_and_missing_elsewhere(wine,
     assert "that is a class. Leave cells empty to skip their rows." in notes
 
 
-def test_a_word_for_missing_beside_numbers_is_a_class(wine, tmp_path):
+def test_a_word_for_missing_beside_numbers_is_a_missing_label(wine, tmp_path):
     wine["grade"] = [str(k % 3) for k in range(len(wine))]
     wine.loc[::4, "grade"] = "NA"
     validation = tmp_path / "other.csv"
     wine[:40].assign(grade=1).to_csv(validation, index=False)
     data = read(wine, tmp_path, target="grade", validation=validation)
-    assert data.class_names == ("0", "1", "2", "NA")
-    assert data.skipped == ()
+    assert data.class_names == ("0", "1", "2")
+    assert [each["why"] for each in data.skipped] == ["it has no label"] * len(wine[::4])
 
 
 def test_a_word_for_missing_does_not_make_a_quantity_a_class(wine, tmp_path):
     wine["length"] = [f"{k % 40 + 0.5}" for k in range(len(wine))]
     wine.loc[5, "length"] = "NA"
-    with pytest.raises(ValueError, match="41 different fractions: that is a quantity"):
+    with pytest.raises(ValueError, match="40 different fractions: that is a quantity"):
         read(wine, tmp_path, target="length")
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_codes_that_are_text_are_classes(wine, tmp_path, name):
+    wine["code"] = [f"{1 + k % 5}.{1 + k // 5 % 5}" for k in range(len(wine))]
+    wine.loc[::20, "code"] = "other"
+    assert len(read(wine, tmp_path, name, target="code").class_names) == 26
 
 
 @pytest.mark.parametrize("values", [[True, False], [b"x", b"y"], pd.Categorical(["u", "v"])], ids=str)

@@ -30,7 +30,10 @@ def run_name(method: Method) -> str:
 
 
 def of_latest_rules(results: Iterable[TrialResult]) -> list[TrialResult]:
-    """Return the results of each method under the rule that came last: a table has one line for a name."""
+    """Return the results of each method under the rule that came last: a table has one line for a name.
+
+    Results from before there were rules have none, and count as of another one.
+    """
     results = list(results)
     latest = {result.method: result.rule for result in results}
     return [result for result in results if result.rule == latest[result.method]]

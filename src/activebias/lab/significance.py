@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Literal, NamedTuple
 
+from activebias.lab.rules import of_latest_rules
 from activebias.lab.store import METRICS, ResultKey, TrialResult
 
 SAMPLING_METHODS: Final = ("uni", "sd", "isd", "se", "spv", "stc")
@@ -162,12 +163,15 @@ def in_order(methods: Iterable[str]) -> list[str]:
 
 
 def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int, float]]:
-    """Return {method: {seed: value}} in the paper's order, from results that belong together."""
+    """Return {method: {seed: value}} in the paper's order, from results that belong together.
+
+    Of a method of one's own that was changed under its name, the latest counts.
+    """
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {metric!r}")
     values: dict[str, dict[int, float]] = {}
     first: ResultKey | None = None
-    for result in results:
+    for result in of_latest_rules(results):
         key = result.key
         first = first or key
         if key[:2] != first[:2]:

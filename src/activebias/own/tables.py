@@ -27,22 +27,15 @@ if TYPE_CHECKING:
 
 # A target with more different numbers than this is a quantity, unless they are few for so many rows.
 MOST_CLASSES = 100
-# From this share on, a target is one of numbers in which the rest are words for a missing one.
-MOSTLY = 0.9
-# What a CSV file may say for a missing value: pandas' own list. Programs write the codes; people write the
-# words, which among labels are words like any other.
-MISSING_CODES = (
-    *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-    *("#NA", "#N/A", "#N/A N/A", "<NA>"),
-)
+# Words that pandas takes for a missing value. Among labels that are words they are words like any other.
 MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 
 
 def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
     """Read a table whose column `target` holds the labels; rows without one are skipped and listed.
 
-    A label is missing where its cell is empty or NaN. Words such as None and NA are classes there; elsewhere
-    they are missing values. `validation` is a share, or another file with the same columns.
+    A label is missing where its cell is empty or NaN. Among labels that are words, None and NA are classes;
+    elsewhere they are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
     frame = _read(path, target)
@@ -176,12 +169,15 @@ def _read(path: Path, target: str) -> "DataFrame":
 
 
 def _read_csv(path: Path, target: str) -> "DataFrame":
-    """Read a text file in which MISSING_WORDS are missing values, but labels in the column `target`."""
+    """Read a text file in which MISSING_WORDS are missing values, but labels among labels that are words."""
     pd = require_pandas("Reading a table")
     separator = _separator(path)
-    names = pd.read_csv(path, sep=separator, nrows=0).columns
-    missing = {name: ["", *MISSING_CODES, *(() if name == target else MISSING_WORDS)] for name in names}
-    return pd.read_csv(path, sep=separator, low_memory=False, keep_default_na=False, na_values=missing)
+    frame = pd.read_csv(path, sep=separator, low_memory=False)
+    if target in frame and frame[target].hasnans and not pd.api.types.is_numeric_dtype(frame[target]):
+        as_written = pd.read_csv(path, sep=separator, usecols=[target], keep_default_na=False, dtype=str)
+        words = as_written[target].str.strip().isin(MISSING_WORDS)
+        frame.loc[words, target] = as_written.loc[words, target]
+    return frame
 
 
 def _separator(path: Path) -> str:
@@ -215,8 +211,7 @@ def _labels(column: "Series") -> "Series":
 def _refuse_quantities(column: "Series", target: str, path: Path) -> None:
     pd = require_pandas("Reading a table")
     distinct = column.nunique()
-    numbers = pd.to_numeric(column, errors="coerce").dropna().astype("float64")
-    whole = len(numbers) < MOSTLY * len(column) or (numbers % 1 == 0).all()
+    whole = not pd.api.types.is_float_dtype(column) or (column % 1 == 0).all()
     if distinct > MOST_CLASSES and (not whole or distinct > len(column) / 5):
         raise ValueError(
             f"Column {target!r} of {path} has {distinct} different values in {len(column)} rows: that is a "
