@@ -72,8 +72,7 @@ class SigmoidNet(nn.Module):
         """Return logits (B, C) for raw images (B, 1, 28, 28)."""
         expect_shape("images", images, ("B", 1, 28, 28))
         # Cast and divided in one pass: it is a large part of so small a net's memory traffic.
-        dtype = self.output.weight.dtype
-        pixels = (images.flatten(1) / torch.tensor(255, dtype=dtype, device="cpu")).to(dtype)
+        pixels = (images.flatten(1) / 255).to(self.output.weight.dtype)
         logits: Tensor = self.output(torch.sigmoid(self.hidden(pixels)))
         return logits
 
