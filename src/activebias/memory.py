@@ -131,9 +131,9 @@ class InstanceMemory:
         self._append(rows, kept)
         return weight, mean_weight
 
-    def append(self, visits: Visited | None) -> None:
+    def append(self, visits: Visited) -> None:
         """Append p_t to the histories, then let s, ε, P and v follow."""
-        if visits is None or len(visits[0]) == 0:
+        if len(visits[0]) == 0:
             return
         if self.device.type == "cpu":
             self._append(*visits)

@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 
 from activebias.distributed import exchange, ranks
+from activebias.memory import Visited
 from activebias.order import EpochOrder
 from activebias.sampling import EmphasisSampler
-
-Visits = tuple[torch.Tensor, torch.Tensor]
 
 
 class Step:
@@ -27,7 +26,7 @@ class Step:
         self._order = order
         self._num_instances = num_instances
         self._group = group
-        self._visits: list[Visits] = []
+        self._visits: list[Visited] = []
         self._num_items = 0  # instances, or sentences, that the visits come from
         self._words = False  # whether the visits are words of sentences
 
@@ -132,7 +131,7 @@ class Step:
         self._words = len(shape) > 1
         return self._num_items >= self._share(shape[0])
 
-    def finish(self, append: Callable[[Visits], None]) -> None:
+    def finish(self, append: Callable[[Visited], None]) -> None:
         """Hand the visits of all ranks to `append`, and begin the next step.
 
         Where it raises (a statistic of the user's), the visits are dropped and do not count as trained on.
@@ -147,12 +146,12 @@ class Step:
         append(visits)
         self.advance(num_items)
 
-    def _joined(self) -> Visits:
+    def _joined(self) -> Visited:
         indices, probs = zip(*self._visits, strict=True)
         index, prob = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (indices, probs))
         return index, prob
 
-    def _from_all_ranks(self, index: torch.Tensor, prob: torch.Tensor) -> Visits:
+    def _from_all_ranks(self, index: torch.Tensor, prob: torch.Tensor) -> Visited:
         size = None if self.sampler is None or self._words else self.sampler.batch_size
         if size is not None and index.numel() > size:
             raise ValueError(

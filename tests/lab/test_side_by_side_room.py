@@ -14,9 +14,11 @@ import activebias as ab
 from activebias.lab import Place, run_trials, trials
 from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import load
+from activebias.lab.models import MnistCNN, SigmoidNet
 from activebias.lab.place import Listener
 from activebias.lab.prepared import prepare
-from activebias.lab.side_by_side import SideBySide, plan
+from activebias.lab.side_by_side import SideBySide, evaluation, plan
+from activebias.lab.side_by_side.stacking import Stack
 from side_by_side_cases import digits, results_of, small
 
 CPU = torch.device("cpu")
@@ -221,6 +223,16 @@ def test_the_number_follows_the_free_memory(monkeypatch):
     fewer = plan.most_models(recipe, data, CPU, draws=True)
     monkeypatch.setattr(plan, "free_bytes", lambda device: 0)
     assert plenty > few > fewer >= plan.most_models(recipe, data, CPU, draws=False) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "most"), [(SigmoidNet, 400_000), (MnistCNN, 100_000)], ids=["784-100-10", "convolutions"]
+)
+def test_models_that_convolve_are_evaluated_in_smaller_parts_on_a_gpu(model, most):
+    stack = Stack.of([model(generator=torch.Generator().manual_seed(0))], torch.device("cpu"))
+    assert evaluation._chunks(stack, 5_000) == range(0, 5_000, 1_000)
+    stack.device, stack.size = torch.device("cuda"), 50  # of which only the kind is asked for
+    assert evaluation._chunks(stack, 10_000).step == most // 50
 
 
 def test_free_memory_counts_the_cache_of_files_and_is_known_without_linux(tmp_path, monkeypatch):

@@ -126,6 +126,16 @@ def test_a_word_for_missing_beside_numbers_is_a_missing_label(wine, tmp_path):
     assert [each["why"] for each in data.skipped] == ["it has no label"] * len(wine[::4])
 
 
+def test_words_for_missing_are_found_where_the_first_column_has_no_name(tmp_path):
+    # As many fields more than names: pandas takes the first for the rows' own names.
+    rows = [f"{chr(97 + k % 7)},{k % 9},{('Mild', 'None', 'Severe')[k % 3]}" for k in range(90)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["x,severity", *rows]) + "\n")
+    data = read_table(path, target="severity", validation=0.2, seed=0)
+    assert data.class_names == ("Mild", "None", "Severe")
+    assert data.skipped == ()
+
+
 def test_a_word_for_missing_does_not_make_a_quantity_a_class(wine, tmp_path):
     wine["length"] = [f"{k % 40 + 0.5}" for k in range(len(wine))]
     wine.loc[5, "length"] = "NA"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from activebias.lab.significance import BASELINES, SAMPLING_METHODS, by_method, estimate, in_order
 from activebias.lab.store import TrialResult
-from activebias.lab.tables import display_name, trials_text
+from activebias.lab.tables import display_name, num_trials, trials_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,17 +69,17 @@ def convergence_figure(
         for method in in_order(result.method for result in results)
     }
     low, high = _limits(statistics.values(), epochs, min(burn_in, epochs))
-    trials = trials_text(results)
     for axes, (name, methods) in zip(all_axes, panels.items(), strict=True):
         _draw_panel(axes, {method: statistics[method] for method in methods}, burn_in)
         axes.set_ylim(low, high)
         if name:
             shown = [result for result in results if result.method in methods]
-            number = f", {trials_text(shown)}" if trials_text(shown) != trials else ""
+            number = "" if num_trials(shown) == num_trials(results) else f", {trials_text(shown)}"
             axes.set_title(name + number, loc="left", fontsize=10, color=_INK)
         _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, (low, high))
     all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=_INK)
-    band = "one trial" if trials == "1 trial" else f"mean of {trials} ± standard error"
+    single = num_trials(results) == "1"
+    band = "one trial" if single else f"mean of {trials_text(results)} ± standard error"
     figure.suptitle(
         f"{title or results[0].recipe}: {band}",
         x=0.012,

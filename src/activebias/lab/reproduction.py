@@ -21,9 +21,9 @@ from activebias.lab.tables import (
     METRIC_TITLES,
     TextTable,
     comparison_table,
+    num_trials,
     paper_findings,
     reproduction_table,
-    trials_text,
 )
 
 _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and we do not have it"}
@@ -181,7 +181,7 @@ def _overview(rows: Sequence[_Row]) -> str:
             state = _CANNOT.get(recipe.name, "open: not run yet, nothing is claimed")
             lines.append(f"| {recipe.name} | 0 | {recipe.trials} | {state} | – | – |")
             continue
-        trials = trials_text(results).rpartition(" ")[0]
+        trials = num_trials(results)
         held = "not in the paper" if recipe.row is None else "{} of {}".format(*row.held("best_test_error"))
         lines.append(
             f"| [{recipe.name}](#{recipe.name}) | {trials} | {recipe.trials} | {held} | "

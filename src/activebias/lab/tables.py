@@ -135,12 +135,17 @@ def display_name(method: str) -> str:
     return method.upper() if method.isalpha() and len(method) <= 3 else method
 
 
-def trials_text(results: Sequence[TrialResult]) -> str:
-    """Return how many trials the methods have: "3 trials", or "10 to 20 trials" where they differ."""
+def num_trials(results: Sequence[TrialResult]) -> str:
+    """Return how many trials the methods have: "3", or "10 to 20" where they differ."""
     numbers = [len(values) for values in by_method(results, METRICS[0]).values()]
     fewest, most = min(numbers), max(numbers)
-    number = str(most) if fewest == most else f"{fewest} to {most}"
-    return f"{number} {'trial' if most == 1 else 'trials'}"
+    return str(most) if fewest == most else f"{fewest} to {most}"
+
+
+def trials_text(results: Sequence[TrialResult]) -> str:
+    """Return the number of trials with its noun: "1 trial", "10 to 20 trials"."""
+    number = num_trials(results)
+    return f"{number} {'trial' if number == '1' else 'trials'}"
 
 
 def summary(results: Sequence[TrialResult]) -> dict[str, Any]:

@@ -174,9 +174,9 @@ def _read_csv(path: Path, target: str) -> "DataFrame":
     separator = _separator(path)
     frame = pd.read_csv(path, sep=separator, low_memory=False)
     if target in frame and frame[target].hasnans and not pd.api.types.is_numeric_dtype(frame[target]):
-        as_written = pd.read_csv(path, sep=separator, usecols=[target], keep_default_na=False, dtype=str)
-        words = as_written[target].str.strip().isin(MISSING_WORDS)
-        frame.loc[words, target] = as_written.loc[words, target]
+        as_written = pd.read_csv(path, sep=separator, keep_default_na=False, dtype=str)[target]
+        words = as_written.str.strip().isin(MISSING_WORDS)
+        frame.loc[words, target] = as_written[words]
     return frame
 
 
