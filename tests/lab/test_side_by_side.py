@@ -149,3 +149,20 @@ def test_what_vmap_maps_over_joins_the_models():
     without, _ = torch.func.vmap(lambda values: one(values, None))(values)
     assert torch.equal(without, values**2)
     assert torch.equal(torch.func.vmap(lambda values: negative(values[None])[0])(values), -values)
+
+
+@pytest.mark.parametrize("names", [("wd", "scan"), ("scan", "wd", "wtc"), ("wd", "scan", "wtc"), ("scan",)])
+def test_scores_wherever_a_baseline_stands(names, monkeypatch):
+    monkeypatch.setattr(stacked_memory, "_ROWS", 6)  # all scores anew: of two models at a time
+    methods = [ab.METHODS[name] for name in names]
+    memory = stacked_memory.StackedMemory(methods, 3, num_classes=2, window=None, device=CPU)
+    for prob in ([[0.9, 0.3]], [[0.7, 0.4]]):
+        index = torch.tensor([[0, 2]])
+        memory.record(index.expand(len(names), -1), torch.tensor(prob).expand(len(names), -1), None)
+    mean = torch.tensor([0.7, 0.5, 0.4])
+    scores = {"scan": torch.zeros(3), "wd": 1 - mean, "wtc": mean * (1 - mean)}
+    expected = torch.stack([scores[name] for name in names])
+    torch.testing.assert_close(memory.scores, expected)
+    memory.scores.fill_(0)
+    memory.rescore()
+    torch.testing.assert_close(memory.scores, expected)

@@ -146,8 +146,12 @@ class StackedMemory:
 
     def _score(self, rows: Tensor, models: range) -> None:
         """Bring the scores at `rows` up to date, of which every one of the models has a line."""
-        if all(self.methods[model].statistic is None for model in models):
+        scored = [model for model in models if self.methods[model].statistic is not None]
+        if not scored:
             return
+        # Nothing is estimated for what has no statistic and stands at an end: the baselines.
+        rows = rows[scored[0] - models.start : scored[-1] + 1 - models.start]
+        models = range(scored[0], scored[-1] + 1)
         values, count = self.history.entries(native(rows.flatten()))
         estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimate(values, count)))
         for method, group in self._groups:
