@@ -26,6 +26,7 @@ TABLE = {
     "qt-cnn": ("trec", ALL, 100, 250, 50, 64, None, "adam", 1e-3, 1e-3, 1e-3),
     "qt-cnn-unit-vectors": ("trec", ALL, 100, 250, 50, 64, None, "adam", 1e-3, 1e-3, 1e-3),
     "conll2003-cnn": ("conll2003", 5, 10, 200, 30, 128, 5, "adam", 5e-4, 5e-4, 5e-4),
+    "conll2003-cnn-dropouts-swapped": ("conll2003", 5, 10, 200, 30, 128, 5, "adam", 5e-4, 5e-4, 5e-4),
     "ontonotes5-cnn": ("ontonotes5", 5, 10, 200, 30, 128, 5, "adam", 5e-4, 5e-4, 5e-4),
     "mnist-fc": ("mnist", 5, 10, 60, 20, 128, None, "sgd", 0.1, 0.1, 0.1),
     "mnist-fc-distill": ("mnist", 5, 10, 60, 20, 128, None, "sgd", 0.1, 0.1, 0.1),
@@ -161,3 +162,12 @@ def test_every_recipe_runs_from_its_data_to_its_results(name, data_for, tmp_path
         assert set(state["biases"]) == {result.method}
     if recipe.noise is not None:
         assert 0 < results[0].details["wrong_labels"] < 41
+
+
+@pytest.mark.parametrize(
+    ("name", "keep"), [("conll2003-cnn", (0.5, 0.75)), ("conll2003-cnn-dropouts-swapped", (0.75, 0.5))]
+)
+def test_what_dropout_keeps_in_tagging(name, keep, data_for):
+    recipe = get_recipe(name)
+    model = recipe.model(data_for(recipe.data), torch.Generator())
+    assert (model.input_dropout.keep, model.hidden_dropout.keep) == keep

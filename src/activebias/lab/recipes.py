@@ -7,6 +7,7 @@ Uni) only, never on a method; such recipes have an `-as-printed` variant beside 
 import difflib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -212,6 +213,17 @@ def conll2003_cnn() -> Recipe:
     )
 
 
+def conll2003_cnn_dropouts_swapped() -> Recipe:
+    """Return the row conll2003-cnn with the two printed dropouts read the other way round."""
+    return replace(
+        conll2003_cnn(),
+        name="conll2003-cnn-dropouts-swapped",
+        title="CoNLL-2003 named entities, tagging CNN, dropouts swapped (100 - entity F1)",
+        architecture="TaggingCNN(keeps 0.75 of the input, 0.5 of the hidden layer)",
+        model=partial(_tagging_cnn, keep=(0.75, 0.5)),
+    )
+
+
 def ontonotes5_cnn() -> Recipe:
     """Return the row ontonotes5-cnn."""
     return replace(
@@ -295,6 +307,7 @@ RECIPES: Final[dict[str, Callable[[], Recipe]]] = {
         qt_cnn,
         qt_cnn_unit_vectors,
         conll2003_cnn,
+        conll2003_cnn_dropouts_swapped,
         ontonotes5_cnn,
         mnist_fc,
         mnist_fc_distill,
@@ -376,10 +389,13 @@ def _sentence_cnn_of_unit_vectors(dataset: Dataset, generator: torch.Generator) 
     return models.SentenceCNN(vectors, num_classes=dataset.num_classes, generator=generator)
 
 
-def _tagging_cnn(dataset: Dataset, generator: torch.Generator) -> nn.Module:
+def _tagging_cnn(
+    dataset: Dataset, generator: torch.Generator, keep: tuple[float, float] = (0.5, 0.75)
+) -> nn.Module:
     return models.TaggingCNN(
         _vectors(dataset),
         num_shapes=len(SHAPE_NAMES),
         num_classes=dataset.num_classes,
         generator=generator,
+        keep=keep,
     )

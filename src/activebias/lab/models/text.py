@@ -89,9 +89,18 @@ class TaggingCNN(nn.Module):
     vectors: Tensor
 
     def __init__(
-        self, vectors: Tensor, *, num_shapes: int, num_classes: int, generator: torch.Generator
+        self,
+        vectors: Tensor,
+        *,
+        num_shapes: int,
+        num_classes: int,
+        generator: torch.Generator,
+        keep: tuple[float, float] = (0.5, 0.75),
     ) -> None:
-        """Keep the word vectors (words, dimensions) as a buffer; draw the rest from `generator`."""
+        """Keep the word vectors (words, dimensions) as a buffer; draw the rest from `generator`.
+
+        `keep`: what dropout keeps of the input and of the hidden layer.
+        """
         super().__init__()
         self.register_buffer("vectors", _table(vectors))
         if num_shapes < 1:
@@ -105,8 +114,8 @@ class TaggingCNN(nn.Module):
             conv1d(inputs, outputs, 3, initial, bias=0.01, same=True) for inputs, outputs in pairwise(widths)
         )
         self.output = linear(100, num_classes, initial, bias=0.01)
-        self.input_dropout = Dropout(0.5, generator=generator, row_length=_MOST_VALUES)
-        self.hidden_dropout = Dropout(0.75, generator=generator, row_length=_MOST_VALUES)
+        self.input_dropout = Dropout(keep[0], generator=generator, row_length=_MOST_VALUES)
+        self.hidden_dropout = Dropout(keep[1], generator=generator, row_length=_MOST_VALUES)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits (B, L, C) for tokens (B, L, 2): the row numbers of the word and of its shape."""
