@@ -77,6 +77,7 @@ class SentenceCNN(nn.Module):
 class TaggingCNN(nn.Module):
     """Word vectors and learned 5-dimensional word shapes; 3 convolutions of width 3, 100 filters; FC a token.
 
+    Dropout stands at the input and before the FC layer.
     Padded positions are zeros at every layer, so that a sentence's tags do not depend on its padding.
 
     >>> generator = torch.Generator().manual_seed(0)
