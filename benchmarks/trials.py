@@ -192,7 +192,7 @@ def compare(name, device, num_rounds, num_models=None):
     batches = 100 if device.type == "cuda" else 4
     part = min(num_train, batches * recipe.batch_size)
     dataset = made_up(recipe, part, min(num_test, part), shape, num_classes)
-    num_models = num_models or AT_ONCE[name]
+    num_models = AT_ONCE[name] if num_models is None else num_models
     if device.type == "cpu":
         from activebias.lab.side_by_side.plan import most_models
 
@@ -231,6 +231,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("out/trials.json"))
     arguments = parser.parse_args()
+    if arguments.models is not None and arguments.models < 1:
+        parser.error("--models must be at least 1")
     device = torch.device(arguments.device)
     torch.set_num_threads(1)
     rows = []

@@ -1,5 +1,9 @@
 """Trained side by side, every model is what it would have been alone: weights, histories, scores, errors."""
 
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,9 +12,10 @@ from activebias import history
 from activebias.lab.models import LabModel
 from activebias.lab.prepared import prepare
 from activebias.lab.randomness import derived_generator
-from activebias.lab.side_by_side import Lane, SideBySide, Trials
+from activebias.lab.side_by_side import Lane, SideBySide, Trials, training
 from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.side_by_side.mapping import join_models
+from activebias.lab.side_by_side.training import part_of_state
 from activebias.lab.trainer import Run
 from side_by_side_cases import RECIPES, small
 
@@ -166,3 +171,51 @@ def test_scores_wherever_a_baseline_stands(names, monkeypatch):
     memory.scores.fill_(0)
     memory.rescore()
     torch.testing.assert_close(memory.scores, expected)
+
+
+def test_a_state_holds_where_the_augmentation_stands():
+    """Also that of a part: the second trial of two goes on as it would have among both."""
+    recipe, dataset, _ = small("cifar100-rn27")
+    prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
+
+    def begin(positions):
+        seeds = [SEEDS[position] for position in positions]
+        trials = Trials(recipe, [prepared[position] for position in positions], seeds, CPU)
+        return SideBySide.begin(trials, [Lane(seed, ab.METHODS["wpv"]) for seed in seeds], emphasises=True)
+
+    run = begin([0, 1])
+    run.train_epoch()
+    state = copy.deepcopy(run.state_dict())  # a checkpoint's would be in its file
+    part = part_of_state(state, [1], [1])
+    run.train_epoch()
+    for positions, known, tolerance in (([0, 1], state, 0.0), ([1], part, 1e-6)):
+        other = begin(positions)
+        other.load_state_dict(known)
+        other.train_epoch()
+        for name, value in other.stack.parameters.items():
+            torch.testing.assert_close(
+                value, run.stack.parameters[name][positions], rtol=tolerance, atol=tolerance, msg=name
+            )
+
+
+def test_a_branch_keeps_the_window_and_the_time_it_took():
+    recipe, dataset, _ = small("qt-cnn")
+    recipe = replace(recipe, window=2, burn_in=2, epochs=4)
+    prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
+    run = together(recipe, prepared, [ab.METHODS["wpv"]])
+    assert run.memory.history.window == 2
+    for position, seed in enumerate(SEEDS):
+        alone = Run(recipe, prepared[position], [ab.METHODS["wpv"]], seed=seed)
+        while alone.epoch < recipe.epochs:
+            alone.train_epoch()
+        assert_same(run, position, alone, tolerance=2e-4)
+
+
+def test_seconds_are_a_models_share_and_count_the_burn_in(monkeypatch):
+    """A model's share of what its group takes; of the burn-in, which several methods share, all of it."""
+    clock = iter(range(0, 1000, 6))  # an epoch asks twice
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    recipe, dataset, _ = small("qt-cnn")
+    prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
+    run = together(recipe, prepared, [ab.METHODS[name] for name in ("scan", "wd", "wpv")])
+    assert run.seconds == pytest.approx(6 / 2 + 2 * 6 / 6)

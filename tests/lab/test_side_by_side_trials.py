@@ -156,19 +156,6 @@ def test_a_stopped_group_goes_on_even_if_the_memory_suggests_other_groups(tmp_pa
     assert not list((tmp_path / "checkpoints").rglob("*.*"))
 
 
-def test_a_stopped_group_that_is_larger_than_told_is_not_taken_up(tmp_path):
-    place = Place(tmp_path, interval=0.0)
-    arguments = {"methods": ["scan", "wpv"], "seeds": [0, 1, 2]}
-
-    def stop(done):
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        run_trials(digits(), **arguments, place=place, listener=Listener(on_epoch=stop))
-    results = run_trials(digits(), **arguments, place=replace(place, side_by_side=2))
-    assert {result.details["side_by_side"] for result in results} == {2}
-
-
 @pytest.mark.parametrize("number", [0, -2])
 def test_a_place_refuses_no_models_at_once(tmp_path, number):
     with pytest.raises(ValueError, match="`side_by_side` must be at least 1"):

@@ -13,13 +13,17 @@ from activebias.lab.store import ResultStore, TrialResult, config_hash
 @final
 @dataclass(frozen=True)
 class EpochDone:
-    """What a progress bar needs to know: an epoch is over. `method` is None while methods share it."""
+    """What a progress bar needs to know: an epoch is over. `method` is None while methods share it.
+
+    `more_follow`: other models, trained at the same time, end theirs at this moment, and are told of next.
+    """
 
     recipe: str
     seed: int
     method: str | None
     epoch: int
     test_error: float
+    more_follow: bool = False
 
 
 def check_folder(folder: Path, argument: str) -> None:
@@ -73,13 +77,18 @@ class Place:
 OnEpoch = Callable[[EpochDone], object]
 OnResult = Callable[[TrialResult], object]
 OnMessage = Callable[[str], object]
+OnRecount = Callable[[int], object]
 
 
 @final
 @dataclass(frozen=True)
 class Listener:
-    """Who wants to know: called after every epoch, for every result, and with what is worth saying."""
+    """Who wants to know: called after every epoch, for every result, and with what is worth saying.
+
+    `on_recount` is told how many epochs more than were counted before will come; fewer, if it is below 0.
+    """
 
     on_epoch: OnEpoch = lambda done: None
     on_result: OnResult = lambda result: None
     on_message: OnMessage = lambda text: None
+    on_recount: OnRecount = lambda number: None

@@ -1,4 +1,4 @@
-"""Progress of trials: bars with rates and the time left on a terminal, a line a result elsewhere."""
+"""Progress of trials: a bar with rate and time left on a terminal, lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -6,30 +6,70 @@ from contextlib import contextmanager
 from typing import final
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from activebias.lab.store import TrialResult
 from activebias.lab.tables import display_name
 from activebias.lab.trials import EpochDone, Listener
 
+# A log file is told this often how far a group is, whose results come all at once.
+_SECONDS_BETWEEN_LINES = 60.0
+
+
+@final
+class _Pace:
+    """How many epochs are done, how many will be, and how fast.
+
+    By all that were done: side by side, many end at once and then none for minutes.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self._started = self._last = time.monotonic()
+
+    def count(self) -> None:
+        self.done += 1
+        self._last = time.monotonic()
+
+    def rate(self) -> float | None:
+        """Return the epochs a second until the last one ended."""
+        return self.done / max(self._last - self._started, 1e-9) if self.done else None
+
+    def left(self) -> float | None:
+        """Return the seconds until all are done, if they go on as fast."""
+        rate = self.rate()
+        if rate is None:
+            return None
+        return max(0.0, (self.total - self.done) / rate - (time.monotonic() - self._last))
+
 
 @final
 class _Rate(ProgressColumn):
     """Epochs a second, or seconds an epoch where that is the larger number."""
 
+    def __init__(self, pace: _Pace) -> None:
+        super().__init__()
+        self.pace = pace
+
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if not speed:
+        rate = self.pace.rate()
+        if rate is None:
             return Text("")
-        return Text(f"{speed:.1f} epochs/s" if speed >= 1 else f"{1 / speed:.1f} s/epoch")
+        return Text(f"{rate:.1f} epochs/s" if rate >= 1 else f"{1 / rate:.1f} s/epoch")
+
+
+@final
+class _Left(ProgressColumn):
+    """The time left."""
+
+    def __init__(self, pace: _Pace) -> None:
+        super().__init__()
+        self.pace = pace
+
+    def render(self, task: Task) -> Text:
+        left = self.pace.left()
+        return Text("" if left is None else f"{_duration(left)} left")
 
 
 @contextmanager
@@ -38,41 +78,65 @@ def show_progress(
 ) -> Iterator[Listener]:
     """Give a listener that shows `total_epochs` epochs coming by and `num_results` results.
 
-    On a terminal that is one bar; otherwise one line for every result, which is what a log file can hold.
+    On a terminal that is one bar; otherwise a line for every result, and one a minute in between, which is
+    what a log file can hold.
     """
     if quiet:
         yield Listener()
     elif total_epochs == 0:
         yield Listener(on_message=lambda text: console.print(text, soft_wrap=True))
     elif console.is_terminal:
-        # Short enough for 80 columns with the longest name of a recipe.
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            _Rate(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-        )
-        with Progress(*columns, console=console, transient=True, refresh_per_second=4) as progress:
-            task = progress.add_task(recipe, total=total_epochs)
-
-            def on_epoch(done: EpochDone) -> None:
-                if done.recipe != recipe:
-                    # A teacher that is trained first: its epochs were not counted.
-                    progress.update(task, description=f"{done.recipe}, epoch {done.epoch}")
-                    return
-                what = "burn-in" if done.method is None else display_name(done.method)
-                text = f"{recipe} {done.seed} {what}"
-                progress.update(task, advance=1, description=text)
-
-            yield Listener(on_epoch=on_epoch, on_message=progress.console.print)
+        with _bar(recipe, _Pace(total_epochs), console) as listener:
+            yield listener
     else:
-        yield _lines(recipe, num_results, console)
+        yield _lines(recipe, _Pace(total_epochs), num_results, console)
 
 
-def _lines(recipe: str, num_results: int, console: Console) -> Listener:
-    started, count = time.monotonic(), 0
+@contextmanager
+def _bar(recipe: str, pace: _Pace, console: Console) -> Iterator[Listener]:
+    # Short enough for 80 columns with the longest name of a recipe.
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=12),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        _Rate(pace),
+        _Left(pace),
+    )
+    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as progress:
+        task = progress.add_task(recipe, total=pace.total)
+
+        def on_epoch(done: EpochDone) -> None:
+            if done.recipe != recipe:
+                # A teacher that is trained first: its epochs were not counted.
+                progress.update(task, description=f"{done.recipe}, epoch {done.epoch}")
+                return
+            pace.count()
+            what = "burn-in" if done.method is None else display_name(done.method)
+            progress.update(task, completed=pace.done, description=f"{recipe} {done.seed} {what}")
+
+        def on_recount(number: int) -> None:
+            pace.total += number
+            progress.update(task, total=pace.total)
+
+        yield Listener(on_epoch=on_epoch, on_message=progress.console.print, on_recount=on_recount)
+
+
+def _lines(recipe: str, pace: _Pace, num_results: int, console: Console) -> Listener:
+    count, told = 0, time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal told
+        told = time.monotonic()
+        console.print(text, soft_wrap=True, highlight=False)
+
+    def and_left() -> str:
+        return f", about {_duration(left)} left" if pace.done < pace.total and (left := pace.left()) else ""
+
+    def on_epoch(done: EpochDone) -> None:
+        if done.recipe == recipe:
+            pace.count()
+            if not done.more_follow and time.monotonic() - told >= _SECONDS_BETWEEN_LINES:
+                tell(f"{recipe}: {pace.done} of {pace.total} epochs{and_left()}")
 
     def on_result(result: TrialResult) -> None:
         nonlocal count
@@ -80,11 +144,13 @@ def _lines(recipe: str, num_results: int, console: Console) -> Listener:
         text += f"best test error {result.best_test_error:.2f} %, {result.seconds:.1f} s"
         if result.recipe == recipe:
             count += 1
-            left = (time.monotonic() - started) / count * (num_results - count)
-            text += f" ({count} of {num_results}" + (f", about {_duration(left)} left)" if left else ")")
-        console.print(text, soft_wrap=True, highlight=False)
+            text += f" ({count} of {num_results}{and_left()})"
+        tell(text)
 
-    return Listener(on_result=on_result, on_message=lambda text: console.print(text, soft_wrap=True))
+    def on_recount(number: int) -> None:
+        pace.total += number
+
+    return Listener(on_epoch=on_epoch, on_result=on_result, on_message=tell, on_recount=on_recount)
 
 
 def _duration(seconds: float) -> str:

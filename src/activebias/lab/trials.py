@@ -1,9 +1,11 @@
 """Trials: burn-ins trained once and branched into the methods, resumable, with results in the store."""
 
 import logging
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from activebias.lab.recipe import Recipe
 from activebias.lab.results import trial_result
 from activebias.lab.rules import rule_of, run_name
 from activebias.lab.side_by_side.groups import can_stack, run_side_by_side
+from activebias.lab.side_by_side.stopped import remove_finished
 from activebias.lab.store import TrialResult
 from activebias.lab.trainer import Run, resolve_method
 
@@ -36,7 +39,7 @@ def missing_runs(
 ) -> dict[int, list[Method]]:
     """Return the methods that are still to be trained, by seed: no result, or (`keep_models`) no model."""
     resolved = _by_name(methods)
-    seeds = list(dict.fromkeys(seeds))
+    seeds = _checked(seeds)
     rules = {name: rule_of(method) for name, method in resolved.items()}
     missing = set(place.store.missing(recipe.name, recipe.config(), rules, seeds))
     if keep_models:
@@ -61,6 +64,15 @@ def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
             )
         resolved[method.name] = method
     return resolved
+
+
+def _checked(seeds: Iterable[int]) -> list[int]:
+    """Return the seeds as Python's integers, each once; what a result could not be stored by is refused."""
+    seeds = list(seeds)
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
+            raise ValueError(f"`seeds` must be integers of at least 0, but got {seed!r}.")
+    return list(dict.fromkeys(map(operator.index, seeds)))
 
 
 def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int:
@@ -96,9 +108,11 @@ def run_trials(
         keep_models: save every model with its history, and train again what has a result but no file.
     """
     listener = listener or Listener()
-    resolved = list(_by_name(methods).values())
+    resolved, seeds = list(_by_name(methods).values()), _checked(seeds)
     missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
-    _tell_known(recipe, len(resolved) * len(set(seeds)), missing, place, listener)
+    _tell_known(recipe, len(resolved) * len(seeds), missing, place, listener)
+    if missing:
+        place.folder.mkdir(parents=True, exist_ok=True)  # before hours of training, not after
     device = torch.device(place.device)
     teacher: Tensor | None = None
     if missing and dataset is None:
@@ -118,7 +132,9 @@ def run_trials(
             if group:
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
-    wanted_keys = [(each.name, seed, rule_of(each)) for seed in dict.fromkeys(seeds) for each in resolved]
+    remove_finished(recipe, place, stored)
+    _remove_leftovers(recipe, resolved, seeds, place)
+    wanted_keys = [(each.name, seed, rule_of(each)) for seed in seeds for each in resolved]
     return [stored[key] for key in wanted_keys if key in stored]
 
 
@@ -133,6 +149,20 @@ def _tell_known(
         )
 
 
+def _burn_in_checkpoint(place: Place, recipe: Recipe, seed: int, method: Method) -> Checkpoint:
+    return place.checkpoint(recipe, seed, f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}")
+
+
+def _remove_leftovers(recipe: Recipe, methods: Sequence[Method], seeds: Sequence[int], place: Place) -> None:
+    """Remove what trials one by one were stopped in, where they have been trained side by side since."""
+    if not (place.folder / "checkpoints").exists():
+        return
+    for seed in seeds:
+        for method in methods:
+            place.checkpoint(recipe, seed, run_name(method)).remove()
+            _burn_in_checkpoint(place, recipe, seed, method).remove()
+
+
 def _run_group(
     recipe: Recipe,
     data: Prepared,
@@ -143,13 +173,14 @@ def _run_group(
     keep_models: bool,
 ) -> None:
     """Train the burn-in that these methods share, then each method from there."""
-    shared = place.checkpoint(recipe, seed, f"burn-in-{'scan' if methods[0].order == 'scan' else 'uniform'}")
+    shared = _burn_in_checkpoint(place, recipe, seed, methods[0])
     branch_point: dict[str, Any] | None = None
     for method in methods:
         own = place.checkpoint(recipe, seed, run_name(method))
         run = Run(recipe, data, [method], seed=seed)
         if (state := own.read()) is not None:
             run.load_state_dict(state)
+            listener.on_recount(min(recipe.burn_in, recipe.epochs) - run.epoch)
         elif recipe.burn_in > 0:
             if branch_point is None:
                 branch_point = _burn_in(recipe, data, methods, seed, shared, listener)
@@ -170,6 +201,8 @@ def _run_group(
         place.store.append(result)
         own.remove()
         listener.on_result(result)
+    if branch_point is None:  # every method went on from its own checkpoint
+        listener.on_recount(-min(recipe.burn_in, recipe.epochs))
     shared.remove()
 
 
@@ -187,6 +220,7 @@ def _burn_in(
     # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
     if state is not None and set(run.biases) <= set(state["biases"]):
         run.load_state_dict(state)
+        listener.on_recount(-run.epoch)
     _train_until(run, min(recipe.burn_in, recipe.epochs), checkpoint, listener, None)
     state = run.state_dict()
     if checkpoint.due():
@@ -218,7 +252,7 @@ def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listen
             seeds=[0],
             place=place,
             dataset=dataset,
-            listener=listener,
+            listener=replace(listener, on_recount=lambda number: None),  # not of what was counted
             keep_models=True,
         )
     state = Checkpoint(path).read()

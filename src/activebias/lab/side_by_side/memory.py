@@ -181,9 +181,13 @@ def _scores_of(method: Method, estimated: Estimate) -> Tensor:
     if not _is_own(method):
         scores: Tensor = method.statistic(estimated)
         return scores
-    # A user's statistic sees one line of instances, and is held to what it must return, as alone.
-    line = Estimate(*(each.flatten() for each in estimated))
-    return checks.own_scores(method.name, method.statistic(line), line.count).view(estimated.count.shape)
+    # A user's statistic sees the instances of one model, so that trials do not depend on each other, and is
+    # held to what it must return, as alone.
+    lines = []
+    for number in range(len(estimated.count)):
+        line = Estimate(*(each[number].flatten() for each in estimated))
+        lines.append(checks.own_scores(method.name, method.statistic(line), line.count))
+    return torch.stack(lines).view(estimated.count.shape)
 
 
 def _runs(methods: Sequence[Method]) -> Iterator[tuple[Method, slice]]:

@@ -238,9 +238,9 @@ class SideBySide:
                 name: tensor.to(self.device, copy=True) for name, tensor in known.items()
             }
         self.memory.load_state_dict(state["memory"])
-        self.trials.load_state_dict(state["trials"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds = state["seconds"]
+        self.trials.load_state_dict(state["trials"])  # last: runs share it, also with one that is refused
         self._replayed.clear()  # graphs hold the addresses of the optimiser's state before
 
 

@@ -1,0 +1,246 @@
+"""A group of lanes: trained at once, kept on the way, stored; in halves where the memory does not suffice."""
+
+import errno
+import gc
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from activebias import METHODS
+from activebias.lab.data import Dataset
+from activebias.lab.place import EpochDone, Listener, Place
+from activebias.lab.prepared import Prepared, prepare
+from activebias.lab.recipe import Recipe
+from activebias.lab.results import trial_result
+from activebias.lab.side_by_side.batches import Trials
+from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of
+from activebias.lab.side_by_side.training import Lane, SideBySide
+
+_log = logging.getLogger(__name__)
+_CPU = torch.device("cpu")
+# A disk or a quota that is full, a file larger than allowed.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# How the CPU's allocator, CUDA's driver and runtime, Triton, cuBLAS and cuDNN say it.
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+
+
+def epochs_of(recipe: Recipe, lanes: Iterable[Lane]) -> int:
+    """Return how many epochs the lanes take: a burn-in a trial, and the rest of each."""
+    lanes = list(lanes)
+    burn_in = min(recipe.burn_in, recipe.epochs)
+    return len({lane.seed for lane in lanes}) * burn_in + len(lanes) * (recipe.epochs - burn_in)
+
+
+def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
+    """Cut the lanes into groups of at most `most`, trials whole where they fit, of about the same size.
+
+    >>> methods = [METHODS["scan"], METHODS["wpv"]]
+    >>> groups = in_groups([Lane(seed, method) for seed in range(3) for method in methods], most=5)
+    >>> [[(lane.seed, lane.method.name) for lane in group] for group in groups]
+    [[(0, 'scan'), (1, 'scan'), (0, 'wpv'), (1, 'wpv')], [(2, 'scan'), (2, 'wpv')]]
+    """
+    trials: dict[int, list[Lane]] = {}
+    for lane in lanes:
+        trials.setdefault(lane.seed, []).append(lane)
+    largest = max(len(trial) for trial in trials.values())
+    if largest > most:
+        pieces = [
+            trial[start : start + most] for trial in trials.values() for start in range(0, len(trial), most)
+        ]
+    else:
+        each = most // largest
+        number = -(-len(trials) // each)
+        each = -(-len(trials) // number)
+        whole = list(trials.values())
+        pieces = [list(chain(*whole[start : start + each])) for start in range(0, len(whole), each)]
+    return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised on top of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
+    return any(
+        isinstance(each, torch.OutOfMemoryError | MemoryError)
+        or (isinstance(each, RuntimeError) and any(text in str(each) for text in _OUT_OF_MEMORY))
+        for each in _with_causes(error)
+    )
+
+
+def _no_room(error: BaseException) -> OSError | None:
+    """Return the error of a full disk; `torch.save` may raise one of its own on top of it."""
+    return next(
+        (each for each in _with_causes(error) if isinstance(each, OSError) and each.errno in _FULL), None
+    )
+
+
+@final
+class Group:
+    """Lanes that are trained at once: first the burn-ins of their trials, then all of them."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        lanes: Sequence[Lane],
+        *,
+        place: Place,
+        listener: Listener,
+        teacher: Tensor | None,
+    ) -> None:
+        """Prepare to train; a checkpoint of the same lanes is where it will go on from."""
+        self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
+        self.place, self.listener, self.teacher = place, listener, teacher
+        self.checkpoint = GroupCheckpoint(recipe, place, [key_of(lane) for lane in self.lanes])
+        self.seeds = self.checkpoint.seeds
+        self.epochs_left = epochs_of(recipe, self.lanes)
+        self._told_full = False
+
+    def _tell(self, text: str) -> None:
+        text = f"{self.recipe.name}: {text}"
+        _log.warning(text)
+        self.listener.on_message(text)
+
+    def _write_if_there_is_room(self, state: dict[str, Any]) -> None:
+        """Write, or say why not: the histories of many models may not fit on a disk, but are in memory."""
+        try:
+            self.checkpoint.write(state)
+        except (OSError, RuntimeError) as error:
+            if (full := _no_room(error)) is None:
+                raise
+            if not self._told_full:
+                self._tell(f"no checkpoint could be written ({full.strerror}); training goes on.")
+            self._told_full = True
+
+    def train(self) -> int:
+        """Train and store; where the memory does not suffice after all, each half by itself, from there.
+
+        Returns how many models the memory held at once.
+        """
+        device = torch.device(self.place.device)
+        try:
+            self._train(device)
+            return len(self.lanes)
+        except (RuntimeError, MemoryError) as error:
+            if len(self.lanes) == 1 or not _is_out_of_memory(error):
+                raise
+        # Outside of the handler, whose traceback holds the tensors that were too many.
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        halves = in_groups(self.lanes, -(-len(self.lanes) // 2))
+        sizes = " + ".join(str(len(half)) for half in halves)
+        self._tell(f"out of memory with {len(self.lanes)} models side by side: now {sizes}.")
+        parts = [
+            Group(
+                self.recipe,
+                self.dataset,
+                half,
+                place=self.place,
+                listener=self.listener,
+                teacher=self.teacher,
+            )
+            for half in halves
+        ]
+        # Histories grow, and late is when memory runs out: the halves go on from the checkpoint.
+        self.checkpoint.hand_on([part.checkpoint for part in parts])
+        self.checkpoint.remove()
+        self.listener.on_recount(sum(part.epochs_left for part in parts) - self.epochs_left)
+        return max(part.train() for part in parts)
+
+    def _train(self, device: torch.device) -> None:
+        prepared = [
+            prepare(
+                self.recipe, self.dataset, seed=seed, device=_CPU, root=self.place.data, teacher=self.teacher
+            )
+            for seed in self.seeds
+        ]
+        run = self._start(Trials(self.recipe, prepared, self.seeds, device))
+        if not run.emphasises:
+            self._train_until(run, min(self.recipe.burn_in, self.recipe.epochs))
+            run = run.branch(self.lanes, emphasises=True)
+        self._train_until(run, self.recipe.epochs)
+        self._store(run, dict(zip(self.seeds, prepared, strict=True)))
+        self.checkpoint.remove()
+
+    def _start(self, trials: Trials) -> SideBySide:
+        """Begin, or go on where a run of the same lanes was stopped."""
+        state = self.checkpoint.read()
+        burns_in = self.recipe.burn_in > 0 if state is None else not state["emphasises"]
+        lanes = self.lanes
+        if burns_in:
+            plain = METHODS["scan" if lanes[0].method.order == "scan" else "uni"]
+            lanes = [Lane(seed, plain) for seed in self.seeds]
+        run = SideBySide.begin(trials, lanes, emphasises=not burns_in)
+        if state is None:
+            return run
+        try:
+            run.load_state_dict(state)
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            if _is_out_of_memory(error):
+                raise
+            self._tell(f"the checkpoint of {len(self.lanes)} models does not fit: training begins again.")
+            self.checkpoint.remove()
+            return self._start(trials)
+        self._tell_where_it_goes_on(run)
+        return run
+
+    def _tell_where_it_goes_on(self, run: SideBySide) -> None:
+        shared = min(run.epoch, self.recipe.burn_in)
+        done = len(self.seeds) * shared + (len(self.lanes) * (run.epoch - shared) if run.emphasises else 0)
+        self.epochs_left -= done
+        self.listener.on_recount(-done)
+        self.listener.on_message(
+            f"{self.recipe.name}: {len(self.lanes)} models go on after epoch {run.epoch}, side by side."
+        )
+
+    def _train_until(self, run: SideBySide, epochs: int) -> None:
+        while run.epoch < epochs:
+            run.train_epoch()
+            if run.epoch < self.recipe.epochs and self.checkpoint.due():
+                self._write_if_there_is_room(run.state_dict() | {"emphasises": run.emphasises})
+            for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
+                method = lane.method.name if run.emphasises else None
+                self.epochs_left -= 1
+                self.listener.on_epoch(
+                    EpochDone(
+                        self.recipe.name,
+                        lane.seed,
+                        method,
+                        run.epoch,
+                        error,
+                        more_follow=lane is not run.lanes[-1],
+                    )
+                )
+
+    def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
+        if lost := run.memory.history.num_overwritten:
+            self._tell(f"{lost} entries of histories found no room and are lost.")
+        test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
+        results = [
+            trial_result(
+                self.recipe,
+                prepared[lane.seed],
+                lane.method,
+                lane.seed,
+                test_error=test[position],
+                train_error=train[position],
+                seconds=run.seconds,
+                device=run.device,
+                side_by_side=len(run.lanes),
+                precision="bf16" if run.stack.half_precision else "float32",
+            )
+            for position, lane in enumerate(run.lanes)
+        ]
+        self.place.store.append(results)
+        for result in results:
+            self.listener.on_result(result)

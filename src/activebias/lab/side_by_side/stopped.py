@@ -1,0 +1,92 @@
+"""What a group of models that was stopped leaves on the disk, and how others go on from it."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any, final
+
+from activebias.lab.place import Place
+from activebias.lab.recipe import Recipe
+from activebias.lab.rules import rule_of
+from activebias.lab.side_by_side.training import Lane, part_of_state
+
+_log = logging.getLogger(__name__)
+_CONTENTS = {"stack", "optimiser", "memory", "trials", "test_error", "train_error", "seconds", "emphasises"}
+
+# Method, seed and rule: what a result goes by in the store.
+RunKey = tuple[str, int, str | None]
+
+
+def key_of(lane: Lane) -> RunKey:
+    """Return what the lane's result will go by."""
+    return lane.method.name, lane.seed, rule_of(lane.method)
+
+
+@final
+class GroupCheckpoint:
+    """The state of a group's lanes in a file, and in another, small one, whose state it is and how old."""
+
+    def __init__(self, recipe: Recipe, place: Place, runs: Sequence[RunKey]) -> None:
+        """Use the files of exactly these lanes in this order, whether there are any or not."""
+        self.runs = list(runs)
+        self.seeds = sorted({seed for _, seed, _ in runs})
+        self.epoch = 0
+        digest = hashlib.sha256(json.dumps(self.runs).encode()).hexdigest()[:12]
+        self._file = place.checkpoint(recipe, self.seeds[0], f"side-by-side-{digest}")
+        self._label = self._file.path.with_suffix(".json")
+
+    def due(self) -> bool:
+        """Tell whether the last write is old enough for another one."""
+        return self._file.due()
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Write the state, then whose it is."""
+        self._file.write(state)
+        label = {"epoch": len(state["test_error"]), "runs": self.runs}
+        with suppress(FileNotFoundError):  # another process that works on the same trials has finished
+            self._label.write_text(json.dumps(label), encoding="utf-8")
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the state, or None where there is none that can be used."""
+        state = self._file.read()
+        if state is not None and not state.keys() >= _CONTENTS:
+            _log.warning("%s is no state of this version: training begins again.", self._file.path)
+            return None
+        return state
+
+    def remove(self) -> None:
+        """Remove both files."""
+        self._label.unlink(missing_ok=True)
+        self._file.remove()
+
+    def hand_on(self, parts: Sequence["GroupCheckpoint"]) -> None:
+        """Write the parts' checkpoints from this one's: what they have done need not be done again."""
+        if (state := self.read()) is None:
+            return
+        for part in parts:
+            trials = [self.seeds.index(seed) for seed in part.seeds]
+            lanes = [self.runs.index(run) for run in part.runs] if state["emphasises"] else trials
+            part.write(part_of_state(state, lanes, trials))
+
+
+def stopped_groups(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
+    """Return what was stopped, the furthest first: a lane may be in a group and in a part cut out of it."""
+    found = []
+    for path in place.checkpoint_files(recipe, "side-by-side-*.json"):
+        with suppress(OSError, ValueError, TypeError, KeyError):  # removed meanwhile, or half written
+            label = json.loads(path.read_text(encoding="utf-8"))
+            runs: list[RunKey] = [(name, int(seed), rule) for name, seed, rule in label["runs"]]
+            if runs:
+                group = GroupCheckpoint(recipe, place, runs)
+                group.epoch = int(label["epoch"])
+                found.append(group)
+    return sorted(found, key=lambda group: -group.epoch)
+
+
+def remove_finished(recipe: Recipe, place: Place, stored: Collection[RunKey]) -> None:
+    """Remove the checkpoints of groups whose results are all in the store."""
+    for group in stopped_groups(recipe, place):
+        if all(run in stored for run in group.runs):
+            group.remove()
