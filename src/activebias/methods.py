@@ -29,7 +29,7 @@ class Method:
     """How to emphasise: a statistic s of each instance, what order it gives and what weight.
 
     A method of your own needs a name and a statistic, a function from an `Estimate` of tensors to scores ≥ 0,
-    one per instance:
+    one per instance and from its own estimate alone (which others are scored with it is chance):
 
     >>> by_variance = Method("wvar", statistic=lambda e: e.variance, weights="emphasis")
     """

@@ -30,6 +30,7 @@ def test_the_bar_says_the_time_left_where_many_epochs_end_at_once(clock):
     """Ten models side by side, 40 s an epoch."""
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     with show_progress("digits", 90, 10, console=console, quiet=False) as listener:
+        clock.now += 1000  # loading the data
         listener.on_recount(-40)  # a stopped run had done them
         for epoch in (1, 2):
             clock.now += 40

@@ -32,6 +32,12 @@ class _Pace:
         self.done += 1
         self._last = time.monotonic()
 
+    def recount(self, number: int) -> None:
+        """Expect so many epochs more. Before the first that is when the data is loaded and training begins."""
+        self.total += number
+        if not self.done:
+            self._started = time.monotonic()
+
     def rate(self) -> float | None:
         """Return the epochs a second until the last one ended."""
         return self.done / max(self._last - self._started, 1e-9) if self.done else None
@@ -115,7 +121,7 @@ def _bar(recipe: str, pace: _Pace, console: Console) -> Iterator[Listener]:
             progress.update(task, completed=pace.done, description=f"{recipe} {done.seed} {what}")
 
         def on_recount(number: int) -> None:
-            pace.total += number
+            pace.recount(number)
             progress.update(task, total=pace.total)
 
         yield Listener(on_epoch=on_epoch, on_message=progress.console.print, on_recount=on_recount)
@@ -147,10 +153,7 @@ def _lines(recipe: str, pace: _Pace, num_results: int, console: Console) -> List
             text += f" ({count} of {num_results}{and_left()})"
         tell(text)
 
-    def on_recount(number: int) -> None:
-        pace.total += number
-
-    return Listener(on_epoch=on_epoch, on_result=on_result, on_message=tell, on_recount=on_recount)
+    return Listener(on_epoch=on_epoch, on_result=on_result, on_message=tell, on_recount=pace.recount)
 
 
 def _duration(seconds: float) -> str:
