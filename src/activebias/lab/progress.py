@@ -33,7 +33,7 @@ class _Pace:
         self._last = time.monotonic()
 
     def recount(self, number: int) -> None:
-        """Expect so many epochs more. Before the first that is when the data is loaded and training begins."""
+        """Expect so many epochs more. Before the first one that is when training begins: the data is loaded."""
         self.total += number
         if not self.done:
             self._started = time.monotonic()
