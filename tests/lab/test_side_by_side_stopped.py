@@ -5,8 +5,9 @@ import torch
 
 import activebias as ab
 from activebias.lab import Place, run_trials, trials
+from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.place import Listener
-from activebias.lab.side_by_side import SideBySide
+from activebias.lab.side_by_side import SideBySide, stopped
 from activebias.lab.side_by_side.stopped import GroupCheckpoint
 from activebias.lab.store import ResultStore
 from side_by_side_cases import digits
@@ -16,6 +17,10 @@ METHODS, SEEDS = ("scan", "wpv"), (0, 1, 2)
 
 class Stopped(Exception):
     pass
+
+
+def killed(*arguments):
+    raise Stopped
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +122,6 @@ def test_a_store_that_took_some_results_gets_the_others(tmp_path, monkeypatch, w
 
 
 def test_what_was_stored_but_not_cleared_away_is(tmp_path, monkeypatch):
-    def killed(self):
-        raise Stopped
-
     with monkeypatch.context() as patched:
         patched.setattr(GroupCheckpoint, "remove", killed)
         with pytest.raises(Stopped):
@@ -176,19 +178,106 @@ def test_methods_of_a_trial_in_several_groups_have_several_burn_ins(tmp_path):
     assert len(epochs) == 2 * 2 + 3 * 3
 
 
-@pytest.mark.parametrize("kind", ["empty", "other shapes", "not a state"])
-def test_a_checkpoint_of_another_form_is_not_gone_on_from(tmp_path, whole, caplog, kind):
+def spoil_scores(state):
+    state["memory"]["scores"] = state["memory"]["scores"][:, :5]
+
+
+def spoil_optimiser(state):
+    state["stack"]["parameters"] = {k: v[:, :1] for k, v in state["stack"]["parameters"].items()}
+
+
+def spoil_errors(state):
+    state["test_error"] = [errors[:2] for errors in state["test_error"]]
+
+
+def spoil_trials(state):
+    state["trials"] = state["trials"][:1]
+
+
+def spoil_memory(state):
+    state["memory"] = {}
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_scores, spoil_optimiser, spoil_errors, spoil_trials, spoil_memory, dict.clear]
+)
+@pytest.mark.parametrize("most", [None, 2])
+def test_a_checkpoint_of_another_form_is_not_gone_on_from(tmp_path, whole, caplog, spoil, most):
+    """Neither as it is nor cut into parts."""
     train(tmp_path, stop=4)
     (path,) = (tmp_path / "checkpoints").rglob("*.pt")
     state = torch.load(path, weights_only=True)
-    state["memory"]["scores"] = state["memory"]["scores"][:, :5]
-    torch.save({"empty": {}, "other shapes": state, "not a state": [1]}[kind], path)
-    curves, epochs = train(tmp_path)
+    spoil(state)
+    torch.save(state, path)
+    curves, epochs = train(tmp_path, side_by_side=most)
     assert min(epoch for *_, epoch in epochs) == 1
     assert_same(curves, whole)
     assert left_behind(tmp_path) == []
-    if kind != "not a state":
-        assert "training begins again" in caplog.text
+    assert "training begins again" in caplog.text
+
+
+def test_a_file_that_is_no_state_is_not_gone_on_from(tmp_path, whole):
+    train(tmp_path, stop=4)
+    (path,) = (tmp_path / "checkpoints").rglob("*.pt")
+    torch.save([1], path)
+    assert_same(train(tmp_path)[0], whole)
+    assert left_behind(tmp_path) == []
+
+
+def test_a_fault_of_the_device_costs_no_checkpoint(tmp_path, monkeypatch):
+    def fault(self, state):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    train(tmp_path, stop=4)
+    with monkeypatch.context() as patched:
+        patched.setattr(SideBySide, "load_state_dict", fault)
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            train(tmp_path)
+    assert {epoch for *_, epoch in train(tmp_path)[1]} == {5}
+
+
+@pytest.mark.parametrize("moment", ["label", "state", "first file"])
+def test_a_kill_at_a_bad_moment_leaves_nothing_for_good(tmp_path, monkeypatch, whole, moment):
+    """While the label is written, between it and the state, and between the two that are removed."""
+    with monkeypatch.context() as patched:
+        if moment == "label":
+            patched.setattr(stopped.os, "replace", killed)
+        elif moment == "state":
+            patched.setattr(Checkpoint, "_write", killed)
+        else:
+            patched.setattr(type(tmp_path), "rmdir", killed)
+        with pytest.raises(Stopped):
+            train(tmp_path)
+    assert left_behind(tmp_path)
+    curves, _ = train(tmp_path, side_by_side=None if moment == "label" else 2)
+    assert_same(curves, whole)
+    assert left_behind(tmp_path) == []
+
+
+def test_what_others_were_stopped_in_is_left_to_them(tmp_path):
+    """A model that is to be kept, and a burn-in of methods that are still to come."""
+    train(tmp_path, ["wpv"], [0])
+    recipe, place = digits(), Place(tmp_path, interval=0.0)
+
+    def stop(done):
+        if done.epoch == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_trials(
+            recipe,
+            methods=["wpv"],
+            seeds=[0],
+            place=place,
+            keep_models=True,
+            listener=Listener(on_epoch=stop),
+        )
+    train(tmp_path, ["wd", "we"], [1], stop=2, side_by_side=1)
+    before = left_behind(tmp_path)
+    train(tmp_path, ["wpv", "scan"], [0, 1])
+    assert left_behind(tmp_path) == before
+    epochs = train(tmp_path, ["wd", "we"], [1], side_by_side=1)[1]
+    assert min(epoch for *_, epoch in epochs) == 3
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"epoch": 3, "runs": []}', '{"runs": [[1]]}'])
@@ -213,9 +302,9 @@ def test_memory_that_was_too_small_once_is_not_asked_for_again(tmp_path, monkeyp
         train_epoch(self)
 
     monkeypatch.setattr(SideBySide, "train_epoch", limited)
-    curves, _ = train(tmp_path, seeds=range(9), side_by_side=6)
+    curves, _ = train(tmp_path, (*METHODS, "uni", "sd"), range(9), side_by_side=6)
     assert refused == [6]
-    assert len(curves) == 18
+    assert len(curves) == 36
 
 
 def test_a_group_is_not_kept_beside_its_halves(tmp_path, monkeypatch):
@@ -260,7 +349,7 @@ def test_trials_do_not_depend_on_each_other_through_a_statistic_of_ones_own(tmp_
     assert_same(two, three)
 
 
-@pytest.mark.parametrize("seeds", [[0, -1], [0, True], [1.0], ["0"], [None]])
+@pytest.mark.parametrize("seeds", [[0, -1], [0, True], [1.0], ["0"], [None], [torch.tensor(1.5)]])
 def test_seeds_are_checked_before_anything_is_trained(tmp_path, seeds):
     def trained(done):
         raise AssertionError("trained first")

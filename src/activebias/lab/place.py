@@ -85,7 +85,8 @@ OnRecount = Callable[[int], object]
 class Listener:
     """Who wants to know: called after every epoch, for every result, and with what is worth saying.
 
-    `on_recount` is told how many epochs more than were counted before will come; fewer, if it is below 0.
+    `on_recount` is told how many epochs more than were counted before will come; fewer, if it is below 0. It
+    is called, if need be with 0, when the data is there and training begins.
     """
 
     on_epoch: OnEpoch = lambda done: None

@@ -33,7 +33,7 @@ class _Pace:
         self._last = time.monotonic()
 
     def recount(self, number: int) -> None:
-        """Expect so many epochs more. Before the first one that is when training begins: the data is loaded."""
+        """Expect so many epochs more. Training begins with the last of these before an epoch ends."""
         self.total += number
         if not self.done:
             self._started = time.monotonic()

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,11 +68,17 @@ def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
 
 def _checked(seeds: Iterable[int]) -> list[int]:
     """Return the seeds as Python's integers, each once; what a result could not be stored by is refused."""
-    seeds = list(seeds)
-    for seed in seeds:
-        if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
-            raise ValueError(f"`seeds` must be integers of at least 0, but got {seed!r}.")
-    return list(dict.fromkeys(map(operator.index, seeds)))
+    return list(dict.fromkeys(map(_checked_seed, seeds)))
+
+
+def _checked_seed(value: Any) -> int:
+    try:
+        seed = operator.index(value)
+    except TypeError:
+        seed = -1
+    if seed < 0 or isinstance(value, bool):
+        raise ValueError(f"`seeds` must be integers of at least 0, but got {value!r}.")
+    return seed
 
 
 def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int:
@@ -123,7 +129,10 @@ def run_trials(
         # A model that is kept has to be found whole when the run is stopped: those are trained one by one.
         if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-                missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
+                left = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
+            _remove_leftovers(recipe, missing, left, place)
+            missing = left
+    listener.on_recount(0)
     for seed, wanted in missing.items():
         assert dataset is not None
         data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
@@ -133,7 +142,6 @@ def run_trials(
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
     remove_finished(recipe, place, stored)
-    _remove_leftovers(recipe, resolved, seeds, place)
     wanted_keys = [(each.name, seed, rule_of(each)) for seed in seeds for each in resolved]
     return [stored[key] for key in wanted_keys if key in stored]
 
@@ -153,14 +161,24 @@ def _burn_in_checkpoint(place: Place, recipe: Recipe, seed: int, method: Method)
     return place.checkpoint(recipe, seed, f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}")
 
 
-def _remove_leftovers(recipe: Recipe, methods: Sequence[Method], seeds: Sequence[int], place: Place) -> None:
-    """Remove what trials one by one were stopped in, where they have been trained side by side since."""
-    if not (place.folder / "checkpoints").exists():
-        return
-    for seed in seeds:
-        for method in methods:
+def _remove_leftovers(
+    recipe: Recipe,
+    missing: Mapping[int, Sequence[Method]],
+    left: Mapping[int, Sequence[Method]],
+    place: Place,
+) -> None:
+    """Remove what a run one by one was stopped in, where it has been trained side by side now.
+
+    A burn-in stays where it was meant for other methods too.
+    """
+    for seed, methods in missing.items():
+        trained = [method for method in methods if method not in left.get(seed, ())]
+        for method in trained:
             place.checkpoint(recipe, seed, run_name(method)).remove()
-            _burn_in_checkpoint(place, recipe, seed, method).remove()
+            shared = _burn_in_checkpoint(place, recipe, seed, method)
+            state = shared.read() if shared.path.exists() else None
+            if state is not None and set(state.get("biases", ())) <= {each.name for each in trained}:
+                shared.remove()
 
 
 def _run_group(

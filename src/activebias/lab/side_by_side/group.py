@@ -25,7 +25,13 @@ _CPU = torch.device("cpu")
 # A disk or a quota that is full, a file larger than allowed.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # How the CPU's allocator, CUDA's driver and runtime, Triton, cuBLAS and cuDNN say it.
-_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "out_of_memory",
+    "alloc_failed",
+    "allocation_failed",
+)
 
 
 def epochs_of(recipe: Recipe, lanes: Iterable[Lane]) -> int:
@@ -71,7 +77,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
     return any(
         isinstance(each, torch.OutOfMemoryError | MemoryError)
-        or (isinstance(each, RuntimeError) and any(text in str(each) for text in _OUT_OF_MEMORY))
+        or (isinstance(each, RuntimeError) and any(text in str(each).lower() for text in _OUT_OF_MEMORY))
         for each in _with_causes(error)
     )
 
@@ -174,25 +180,24 @@ class Group:
 
     def _start(self, trials: Trials) -> SideBySide:
         """Begin, or go on where a run of the same lanes was stopped."""
-        state = self.checkpoint.read()
-        burns_in = self.recipe.burn_in > 0 if state is None else not state["emphasises"]
+        if (state := self.checkpoint.read()) is not None:
+            run = self._begin(trials, burns_in=not state["emphasises"])
+            try:
+                run.load_state_dict(state)
+            except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+                self._tell(f"the checkpoint does not fit ({error}): training begins again.")
+            else:
+                self._tell_where_it_goes_on(run)
+                return run
+            del run, state  # the memory is needed
+        return self._begin(trials, burns_in=self.recipe.burn_in > 0)
+
+    def _begin(self, trials: Trials, *, burns_in: bool) -> SideBySide:
         lanes = self.lanes
         if burns_in:
             plain = METHODS["scan" if lanes[0].method.order == "scan" else "uni"]
             lanes = [Lane(seed, plain) for seed in self.seeds]
-        run = SideBySide.begin(trials, lanes, emphasises=not burns_in)
-        if state is None:
-            return run
-        try:
-            run.load_state_dict(state)
-        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-            if _is_out_of_memory(error):
-                raise
-            self._tell(f"the checkpoint of {len(self.lanes)} models does not fit: training begins again.")
-            self.checkpoint.remove()
-            return self._start(trials)
-        self._tell_where_it_goes_on(run)
-        return run
+        return SideBySide.begin(trials, lanes, emphasises=not burns_in)
 
     def _tell_where_it_goes_on(self, run: SideBySide) -> None:
         shared = min(run.epoch, self.recipe.burn_in)

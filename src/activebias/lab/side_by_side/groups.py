@@ -57,6 +57,7 @@ def run_side_by_side(
             "scan, wd, we, wpv or wtc."
         )
     left: dict[int, list[Method]] = {}
+    held: list[int] = []  # how many models the memory held where it did not hold what was planned
     make = partial(Group, recipe, dataset, place=place, listener=listener, teacher=teacher)
     for scans in (True, False):
         lanes = [
@@ -71,11 +72,11 @@ def run_side_by_side(
         stopped, waiting = _take_up(recipe, lanes, place)
         groups = [make(each) for each in stopped]
         listener.on_recount(_epochs(groups) + epochs_of(recipe, waiting) - epochs_of(recipe, lanes))
-        halved = [held for group in groups if (held := group.train()) < len(group.lanes)]
+        held += _train_each(groups)
         if not waiting:
             continue
         most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
-        most = min([most, *halved])
+        most = min([most, *held])
         if min(most, len(waiting)) == 1 and device.type == "cpu":
             for lane in waiting:
                 left.setdefault(lane.seed, []).append(lane.method)
@@ -84,7 +85,7 @@ def run_side_by_side(
         listener.on_message(_plan_text(recipe, grouped, most, place))
         groups = [make(each) for each in grouped]
         listener.on_recount(_epochs(groups) - epochs_of(recipe, waiting))
-        _train(groups, make, listener)
+        held += _train(groups, make, listener)
     return left
 
 
@@ -92,17 +93,22 @@ def _epochs(groups: Iterable[Group]) -> int:
     return sum(group.epochs_left for group in groups)
 
 
-def _train(groups: Sequence[Group], make: Callable[[Sequence[Lane]], Group], listener: Listener) -> None:
-    """Train one after the other; where the memory did not hold one, those that follow are no larger."""
-    waiting = deque(groups)
+def _train_each(groups: Iterable[Group]) -> list[int]:
+    """Train one after the other; return what the memory held of those that it did not hold."""
+    return [held for group in groups if (held := group.train()) < len(group.lanes)]
+
+
+def _train(groups: Sequence[Group], make: Callable[[Sequence[Lane]], Group], listener: Listener) -> list[int]:
+    """Do the same; where the memory did not hold one, those that follow are no larger."""
+    waiting, held = deque(groups), []
     while waiting:
-        group = waiting.popleft()
-        held = group.train()
-        if held < len(group.lanes) and waiting:
-            lanes = list(chain(*(each.lanes for each in waiting)))
-            smaller = deque(make(each) for each in in_groups(lanes, held))
+        held += _train_each([waiting.popleft()])
+        lanes = list(chain(*(each.lanes for each in waiting)))
+        if held and max((len(each.lanes) for each in waiting), default=0) > min(held):
+            smaller = deque(make(each) for each in in_groups(lanes, min(held)))
             listener.on_recount(_epochs(smaller) - _epochs(waiting))
             waiting = smaller
+    return held
 
 
 def _take_up(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> tuple[list[list[Lane]], list[Lane]]:

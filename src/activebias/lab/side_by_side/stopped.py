@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, final
@@ -42,11 +43,19 @@ class GroupCheckpoint:
         return self._file.due()
 
     def write(self, state: dict[str, Any]) -> None:
-        """Write the state, then whose it is."""
-        self._file.write(state)
+        """Write whose state it is, then the state: what a kill leaves of it can be found and removed."""
         label = {"epoch": len(state["test_error"]), "runs": self.runs}
+        self._label.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):  # another process that works on the same trials has finished
-            self._label.write_text(json.dumps(label), encoding="utf-8")
+            # Named as what is left of a state's write, and removed with it.
+            temporary = self._label.parent / f".{self._file.path.name}.label"
+            temporary.write_text(json.dumps(label), encoding="utf-8")
+            os.replace(temporary, self._label)
+        self._file.write(state)
+
+    def exists(self) -> bool:
+        """Tell whether there is a state, and not only whose it was to be."""
+        return self._file.path.exists()
 
     def read(self) -> dict[str, Any] | None:
         """Return the state, or None where there is none that can be used."""
@@ -57,9 +66,11 @@ class GroupCheckpoint:
         return state
 
     def remove(self) -> None:
-        """Remove both files."""
-        self._label.unlink(missing_ok=True)
+        """Remove both files; the label last, by which the other one is found."""
         self._file.remove()
+        self._label.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty, or another process was faster
+            self._label.parent.rmdir()
 
     def hand_on(self, parts: Sequence["GroupCheckpoint"]) -> None:
         """Write the parts' checkpoints from this one's: what they have done need not be done again."""
@@ -68,11 +79,22 @@ class GroupCheckpoint:
         for part in parts:
             trials = [self.seeds.index(seed) for seed in part.seeds]
             lanes = [self.runs.index(run) for run in part.runs] if state["emphasises"] else trials
-            part.write(part_of_state(state, lanes, trials))
+            try:
+                cut = part_of_state(state, lanes, trials)
+            except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
+                _log.warning("%s cannot be cut (%s): training begins again.", self._file.path, error)
+                return
+            part.write(cut)
 
 
 def stopped_groups(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
     """Return what was stopped, the furthest first: a lane may be in a group and in a part cut out of it."""
+    return sorted(
+        (group for group in _labelled(recipe, place) if group.exists()), key=lambda group: -group.epoch
+    )
+
+
+def _labelled(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
     found = []
     for path in place.checkpoint_files(recipe, "side-by-side-*.json"):
         with suppress(OSError, ValueError, TypeError, KeyError):  # removed meanwhile, or half written
@@ -82,11 +104,11 @@ def stopped_groups(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
                 group = GroupCheckpoint(recipe, place, runs)
                 group.epoch = int(label["epoch"])
                 found.append(group)
-    return sorted(found, key=lambda group: -group.epoch)
+    return found
 
 
 def remove_finished(recipe: Recipe, place: Place, stored: Collection[RunKey]) -> None:
     """Remove the checkpoints of groups whose results are all in the store."""
-    for group in stopped_groups(recipe, place):
+    for group in _labelled(recipe, place):
         if all(run in stored for run in group.runs):
             group.remove()

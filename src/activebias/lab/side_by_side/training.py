@@ -231,7 +231,8 @@ class SideBySide:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood, in a run of the same lanes."""
+        """Go on where `state_dict` stood, in a run of the same lanes; a state of others is refused before."""
+        self._check_fit(state)
         self.stack.load_state_dict(state["stack"])
         for value, known in zip(self.stack.parameters.values(), state["optimiser"], strict=True):
             self.optimiser.state[value] = {
@@ -240,8 +241,27 @@ class SideBySide:
         self.memory.load_state_dict(state["memory"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds = state["seconds"]
-        self.trials.load_state_dict(state["trials"])  # last: runs share it, also with one that is refused
+        self.trials.load_state_dict(state["trials"])
         self._replayed.clear()  # graphs hold the addresses of the optimiser's state before
+
+    def _check_fit(self, state: dict[str, Any]) -> None:
+        """Raise unless the tensors have the shapes of this run's; what is missing raises by itself."""
+        pairs: list[tuple[Sequence[int], Sequence[int]]] = []
+        for kind, values in self.stack.state_dict().items():
+            pairs += [(value.shape, state["stack"][kind][name].shape) for name, value in values.items()]
+        for value, known in zip(self.stack.parameters.values(), state["optimiser"], strict=True):
+            # What all models share (Adam's count of steps) has no dimensions.
+            pairs += [(value.shape, tensor.shape) for tensor in known.values() if tensor.dim()]
+        num_rows = self.memory.num_models * self.memory.num_instances
+        pairs += [
+            (self.memory.scores.shape, state["memory"]["scores"].shape),
+            ((num_rows,), state["memory"]["history"]["count"].shape),
+            ((len(self.trials.seeds),), (len(state["trials"]),)),
+            *(((len(self.lanes),), errors.shape) for errors in (*state["test_error"], *state["train_error"])),
+        ]
+        for expected, found in pairs:
+            if tuple(expected) != tuple(found):
+                raise ValueError(f"expected shape {tuple(expected)}, but got {tuple(found)}")
 
 
 def _optimiser(settings: Optimiser, stack: Stack) -> torch.optim.Optimizer:
