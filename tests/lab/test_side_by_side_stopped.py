@@ -278,6 +278,18 @@ def test_what_others_were_stopped_in_is_left_to_them(tmp_path):
     assert left_behind(tmp_path) == before
     epochs = train(tmp_path, ["wd", "we"], [1], side_by_side=1)[1]
     assert min(epoch for *_, epoch in epochs) == 3
+    assert left_behind(tmp_path) == ["burn-in-scan-kept.pt", "wpv-kept.pt"]
+    done = []
+    run_trials(
+        recipe,
+        methods=["wpv"],
+        seeds=[0],
+        place=place,
+        keep_models=True,
+        listener=Listener(on_epoch=lambda each: done.append(each.epoch)),
+    )
+    assert done == [5]
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"epoch": 3, "runs": []}', '{"runs": [[1]]}'])
@@ -379,3 +391,21 @@ def test_a_folder_that_cannot_be_made_is_told_before_training(tmp_path, monkeypa
     monkeypatch.setattr(SideBySide, "train_epoch", trained)
     with pytest.raises(OSError):
         run_trials(digits(), methods=METHODS, seeds=SEEDS, place=Place(type(tmp_path)("/proc/none/here")))
+
+
+def test_a_burn_in_of_methods_of_ones_own_is_removed_when_they_are_done(tmp_path):
+    own = ab.Method("own", lambda estimate: estimate.variance, weights="emphasis")
+    train(tmp_path, [own, "wpv"], stop=1, side_by_side=1)
+    assert left_behind(tmp_path) == ["burn-in-scan.pt"]
+    train(tmp_path, ["wpv"])
+    assert left_behind(tmp_path) == ["burn-in-scan.pt"]
+    train(tmp_path, [own])
+    assert left_behind(tmp_path) == []
+
+
+def test_what_no_group_can_find_is_removed(tmp_path):
+    train(tmp_path, stop=4)
+    (label,) = (tmp_path / "checkpoints").rglob("*.json")
+    label.rename(label.parent / f".{label.stem}.pt.label")
+    train(tmp_path, side_by_side=2)
+    assert left_behind(tmp_path) == []

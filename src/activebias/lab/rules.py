@@ -26,7 +26,16 @@ def run_name(method: Method) -> str:
     >>> run_name(METHODS["wpv"]), run_name(Method("mine", statistic=lambda e: e.variance, order="emphasis"))
     ('wpv', 'mine-emphasis-equal')
     """
-    return method.name if rule_of(method) is None else f"{method.name}-{method.order}-{method.weights}"
+    return name_by_rule(method.name, rule_of(method))
+
+
+def name_by_rule(name: str, rule: str | None) -> str:
+    """Return the `run_name` of a method of which a result tells name and rule.
+
+    >>> name_by_rule("wpv", None), name_by_rule("mine", "order emphasis, weights equal")
+    ('wpv', 'mine-emphasis-equal')
+    """
+    return name if rule is None else f"{name}-{rule.removeprefix('order ').replace(', weights ', '-')}"
 
 
 def of_latest_rules(results: Iterable[TrialResult]) -> list[TrialResult]:

@@ -2,9 +2,10 @@
 
 import logging
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,9 +21,9 @@ from activebias.lab.place import Place as Place
 from activebias.lab.prepared import Prepared, load_data, prepare
 from activebias.lab.recipe import Recipe
 from activebias.lab.results import trial_result
-from activebias.lab.rules import rule_of, run_name
+from activebias.lab.rules import name_by_rule, rule_of, run_name
 from activebias.lab.side_by_side.groups import can_stack, run_side_by_side
-from activebias.lab.side_by_side.stopped import remove_finished
+from activebias.lab.side_by_side.stopped import RunKey, remove_finished
 from activebias.lab.store import TrialResult
 from activebias.lab.trainer import Run, resolve_method
 
@@ -129,9 +130,7 @@ def run_trials(
         # A model that is kept has to be found whole when the run is stopped: those are trained one by one.
         if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-                left = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
-            _remove_leftovers(recipe, missing, left, place)
-            missing = left
+                missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
     listener.on_recount(0)
     for seed, wanted in missing.items():
         assert dataset is not None
@@ -142,6 +141,7 @@ def run_trials(
                 _run_group(recipe, data, group, seed, place, listener, keep_models)
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
     remove_finished(recipe, place, stored)
+    _remove_leftovers(recipe, resolved, seeds, place, stored, keep_models=keep_models)
     wanted_keys = [(each.name, seed, rule_of(each)) for seed in seeds for each in resolved]
     return [stored[key] for key in wanted_keys if key in stored]
 
@@ -157,28 +157,38 @@ def _tell_known(
         )
 
 
-def _burn_in_checkpoint(place: Place, recipe: Recipe, seed: int, method: Method) -> Checkpoint:
-    return place.checkpoint(recipe, seed, f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}")
+def _own_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
+    """Return where a run one by one stands; one whose model is kept goes on when its result is long known."""
+    return place.checkpoint(recipe, seed, run_name(method) + ("-kept" if kept else ""))
+
+
+def _burn_in_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
+    name = f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}"
+    return place.checkpoint(recipe, seed, name + ("-kept" if kept else ""))
 
 
 def _remove_leftovers(
     recipe: Recipe,
-    missing: Mapping[int, Sequence[Method]],
-    left: Mapping[int, Sequence[Method]],
+    methods: Sequence[Method],
+    seeds: Sequence[int],
     place: Place,
+    stored: Collection[RunKey],
+    *,
+    keep_models: bool,
 ) -> None:
-    """Remove what a run one by one was stopped in, where it has been trained side by side now.
+    """Remove what runs one by one of these methods were stopped in, now that they are done, one way or other.
 
-    A burn-in stays where it was meant for other methods too.
+    A burn-in stays as long as it is meant for a method that is not.
     """
-    for seed, methods in missing.items():
-        trained = [method for method in methods if method not in left.get(seed, ())]
-        for method in trained:
-            place.checkpoint(recipe, seed, run_name(method)).remove()
-            shared = _burn_in_checkpoint(place, recipe, seed, method)
-            state = shared.read() if shared.path.exists() else None
-            if state is not None and set(state.get("biases", ())) <= {each.name for each in trained}:
-                shared.remove()
+    if not (place.folder / "checkpoints").exists():
+        return
+    known = {(name_by_rule(name, rule), seed) for name, seed, rule in stored}
+    for seed, method, kept in product(seeds, methods, {False, keep_models}):
+        _own_checkpoint(recipe, method, seed, place, kept).remove()
+        shared = _burn_in_checkpoint(recipe, method, seed, place, kept)
+        state = (shared.read() if shared.path.exists() else None) or {}
+        if all((name, seed) in known for name in state.get("biases", ())):
+            shared.remove()
 
 
 def _run_group(
@@ -191,10 +201,10 @@ def _run_group(
     keep_models: bool,
 ) -> None:
     """Train the burn-in that these methods share, then each method from there."""
-    shared = _burn_in_checkpoint(place, recipe, seed, methods[0])
+    shared = _burn_in_checkpoint(recipe, methods[0], seed, place, keep_models)
     branch_point: dict[str, Any] | None = None
     for method in methods:
-        own = place.checkpoint(recipe, seed, run_name(method))
+        own = _own_checkpoint(recipe, method, seed, place, keep_models)
         run = Run(recipe, data, [method], seed=seed)
         if (state := own.read()) is not None:
             run.load_state_dict(state)

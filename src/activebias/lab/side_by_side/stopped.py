@@ -108,7 +108,13 @@ def _labelled(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
 
 
 def remove_finished(recipe: Recipe, place: Place, stored: Collection[RunKey]) -> None:
-    """Remove the checkpoints of groups whose results are all in the store."""
+    """Remove the checkpoints of groups whose results are all in the store, and what nobody could find."""
     for group in _labelled(recipe, place):
         if all(run in stored for run in group.runs):
             group.remove()
+    for pattern in ("side-by-side-*.pt", ".side-by-side-*"):
+        for path in place.checkpoint_files(recipe, pattern):
+            if not (path.parent / f"{path.name.strip('.').split('.')[0]}.json").exists():
+                path.unlink(missing_ok=True)
+                with suppress(OSError):  # not empty, or another process was faster
+                    path.parent.rmdir()
