@@ -11,6 +11,7 @@ from activebias.lab.place import Listener
 from activebias.lab.prepared import prepare
 from activebias.lab.side_by_side import Lane, groups, plan
 from side_by_side_cases import digits, made_up, results_of, small
+from stopped_runs import Stopped
 
 CPU = torch.device("cpu")
 SEEDS = (3, 8)
@@ -101,10 +102,6 @@ def test_a_statistic_of_ones_own_sees_and_must_return_what_it_does_alone(tmp_pat
 class ToFloat(torch.nn.Module):
     def forward(self, values):
         return values.float() / 16
-
-
-class Stopped(Exception):
-    pass
 
 
 @pytest.mark.parametrize("stop_after", [3, 9, 16])

@@ -236,3 +236,28 @@ def test_a_stopped_run_of_another_rule_is_not_gone_on_with(tmp_path, side_by_sid
 def test_batches_must_fit_the_data(tmp_path):
     with pytest.raises(ValueError, match="`batch_size` must be at most the number of training examples, 50"):
         run_trials(get_recipe("digits").limited(50), methods=["scan"], seeds=[0], place=Place(tmp_path))
+
+
+@pytest.mark.parametrize("seeds", [[0, -1], [0, True], [1.0], ["0"], [None], [torch.tensor(1.5)]])
+def test_seeds_are_checked_before_anything_is_trained(tmp_path, seeds):
+    def trained(done):
+        raise AssertionError("trained first")
+
+    with pytest.raises(ValueError, match="`seeds` must be integers of at least 0"):
+        run_trials(
+            lab_worker.small_recipe().shortened(2),
+            methods=["scan"],
+            seeds=seeds,
+            place=Place(tmp_path),
+            listener=Listener(on_epoch=trained),
+        )
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.arange(2).numpy(), lambda: iter([0, 1, 0]), lambda: {0: 1, 1: 2}]
+)
+def test_seeds_of_any_kind(tmp_path, make):
+    results = run_trials(
+        lab_worker.small_recipe().shortened(2), methods=["scan"], seeds=make(), place=Place(tmp_path)
+    )
+    assert [result.seed for result in results] == [0, 1]

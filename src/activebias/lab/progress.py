@@ -51,31 +51,19 @@ class _Pace:
 
 
 @final
-class _Rate(ProgressColumn):
-    """Epochs a second, or seconds an epoch where that is the larger number."""
+class _RateAndLeft(ProgressColumn):
+    """Epochs a second, or seconds an epoch where that is the larger number, and the time left."""
 
     def __init__(self, pace: _Pace) -> None:
         super().__init__()
         self.pace = pace
 
     def render(self, task: Task) -> Text:
-        rate = self.pace.rate()
-        if rate is None:
+        rate, left = self.pace.rate(), self.pace.left()
+        if rate is None or left is None:
             return Text("")
-        return Text(f"{rate:.1f} epochs/s" if rate >= 1 else f"{1 / rate:.1f} s/epoch")
-
-
-@final
-class _Left(ProgressColumn):
-    """The time left."""
-
-    def __init__(self, pace: _Pace) -> None:
-        super().__init__()
-        self.pace = pace
-
-    def render(self, task: Task) -> Text:
-        left = self.pace.left()
-        return Text("" if left is None else f"{_duration(left)} left")
+        speed = f"{rate:.1f} epochs/s" if rate >= 1 else f"{1 / rate:.1f} s/epoch"
+        return Text(f"{speed} {_duration(left)} left")
 
 
 @contextmanager
@@ -105,8 +93,7 @@ def _bar(recipe: str, pace: _Pace, console: Console) -> Iterator[Listener]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=12),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        _Rate(pace),
-        _Left(pace),
+        _RateAndLeft(pace),
     )
     with Progress(*columns, console=console, transient=True, refresh_per_second=4) as progress:
         task = progress.add_task(recipe, total=pace.total)

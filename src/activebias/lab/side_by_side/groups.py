@@ -99,12 +99,12 @@ def _train_each(groups: Iterable[Group]) -> list[int]:
 
 
 def _train(groups: Sequence[Group], make: Callable[[Sequence[Lane]], Group], listener: Listener) -> list[int]:
-    """Do the same; where the memory did not hold one, those that follow are no larger."""
+    """Train and return as `_train_each` does; those after one that the memory did not hold are no larger."""
     waiting, held = deque(groups), []
     while waiting:
         held += _train_each([waiting.popleft()])
-        lanes = list(chain(*(each.lanes for each in waiting)))
-        if held and max((len(each.lanes) for each in waiting), default=0) > min(held):
+        if held and any(len(each.lanes) > min(held) for each in waiting):
+            lanes = list(chain(*(each.lanes for each in waiting)))
             smaller = deque(make(each) for each in in_groups(lanes, min(held)))
             listener.on_recount(_epochs(smaller) - _epochs(waiting))
             waiting = smaller
