@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from activebias.indexing import with_index as with_index
     from activebias.methods import METHODS as METHODS
     from activebias.methods import Method as Method
+    from activebias.methods import get_method as get_method
     from activebias.statistics import Estimate as Estimate
     from activebias.validation import MemorisationWarning as MemorisationWarning
     from activebias.validation import NothingRightWarning as NothingRightWarning
@@ -35,6 +36,7 @@ _MODULES = {
     "with_index": "indexing",
     "METHODS": "methods",
     "Method": "methods",
+    "get_method": "methods",
     "Estimate": "statistics",
     "MemorisationWarning": "validation",
     "NothingRightWarning": "validation",

@@ -1,13 +1,14 @@
 """Checkpoints on disk: written whole or not at all, and refused with the reason when they do not fit."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from activebias.files import replacing
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -20,25 +21,8 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist: make it first.")
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files that only their owner reads; a checkpoint is an ordinary file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with replacing(path) as temporary:
+        torch.save(state, temporary)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

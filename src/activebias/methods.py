@@ -61,6 +61,15 @@ class Method:
                 f"but its order is {self.order!r}."
             )
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this is a method of the user's own, not one of the paper's.
+
+        >>> METHODS["wpv"].is_own, Method("mine").is_own
+        (False, True)
+        """
+        return METHODS.get(self.name) != self
+
 
 METHODS: dict[str, Method] = {
     method.name: method

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import activebias as ab
+from activebias import files
 from activebias.lab import Place, run_trials
 from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.place import Listener
-from activebias.lab.side_by_side import SideBySide, stopped
+from activebias.lab.side_by_side import SideBySide
 from activebias.lab.side_by_side.stopped import GroupCheckpoint
 from activebias.lab.store import ResultStore
 from side_by_side_cases import digits
@@ -143,7 +144,8 @@ def test_a_kill_at_a_bad_moment_leaves_nothing_for_good(tmp_path, monkeypatch, w
     """While the label is written, between it and the state, and between the two that are removed."""
     with monkeypatch.context() as patched:
         if moment == "label":
-            patched.setattr(stopped.os, "replace", killed)
+            patched.setattr(files, "_discard", lambda path: None)
+            patched.setattr(files.os, "replace", killed)
         elif moment == "state":
             patched.setattr(Checkpoint, "_write", killed)
         else:

@@ -175,15 +175,15 @@ def _train_own(
 ) -> "RunFolder":
     import torch
 
+    from activebias import get_method
     from activebias.lab import commands as lab
-    from activebias.lab.trainer import resolve_method
     from activebias.own.progress import show_training
     from activebias.own.runs import train_own
 
     if own.kind != "images":
         torch.set_num_threads(1)  # the nets are so small that a second thread only costs
     try:
-        chosen = resolve_method(method)
+        chosen = get_method(method)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if own.kind == "tagging" and chosen.order != "scan":

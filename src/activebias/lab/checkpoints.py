@@ -1,14 +1,14 @@
 """Checkpoints of trials: written whole or not at all, at most about once a second, removed when done."""
 
 import logging
-import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 import torch
+
+from activebias.internal import remove_leftovers, replacing
 
 _LEAST_RATIO = 20
 _log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ class Checkpoint:
         """Write so that the file holds either the old state or the whole new one, even after a power cut."""
         started = time.monotonic()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._write(state)
         except FileNotFoundError:
             # Another process that works on the same trial has finished it and cleaned up: nothing to keep.
@@ -50,16 +49,8 @@ class Checkpoint:
             self._cost = self._written - started
 
     def _write(self, state: dict[str, Any]) -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replacing(self.path) as temporary:
+            torch.save(state, temporary)
 
     def read(self) -> dict[str, Any] | None:
         """Return the state, or None where there is none; no code in the file is ever run."""
@@ -75,7 +66,6 @@ class Checkpoint:
     def remove(self) -> None:
         """Delete the file and what a killed process left of it, and the folder if that was all."""
         self.path.unlink(missing_ok=True)
-        for leftover in self.path.parent.glob(f".{self.path.name}.*"):
-            leftover.unlink(missing_ok=True)
+        remove_leftovers(self.path)
         with suppress(OSError):  # not empty, or another process was faster
             self.path.parent.rmdir()

@@ -9,6 +9,7 @@ import torch
 import typer
 from rich.console import Console
 
+from activebias import get_method
 from activebias.lab.data import DataError
 from activebias.lab.data.human_labels import annotation_key
 from activebias.lab.figures import convergence_figure, save_figure
@@ -22,7 +23,6 @@ from activebias.lab.significance import in_order
 from activebias.lab.store import METRICS, ResultStore, TrialResult, config_hash
 from activebias.lab.tables import Cell, TextTable
 from activebias.lab.theory import TheoryFigures
-from activebias.lab.trainer import resolve_method
 from activebias.lab.trials import Place, count_epochs, missing_runs, run_trials
 
 
@@ -56,7 +56,7 @@ def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = Fa
     """
     words = list(recipe.methods) if text is None else text.split(",")
     try:
-        methods = [resolve_method(word.strip()) for word in words if word.strip()]
+        methods = [get_method(word.strip()) for word in words if word.strip()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     drawing = [method.name for method in methods if method.order != "scan"]

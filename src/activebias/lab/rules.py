@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from activebias import METHODS, Method
+from activebias import Method
 from activebias.lab.store import TrialResult
 
 
@@ -15,7 +15,7 @@ def rule_of(method: Method) -> str | None:
     >>> rule_of(Method("mine", statistic=lambda e: e.variance, weights="emphasis"))
     'order scan, weights emphasis'
     """
-    if METHODS.get(method.name) == method:
+    if not method.is_own:
         return None
     return f"order {method.order}, weights {method.weights}"
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
-from activebias._version import __version__
+from activebias import __version__
 
 METRICS: Final = ("best_test_error", "last10_test_error", "best_train_error")
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
-from activebias import METHODS, ActiveBias, Method
+from activebias import ActiveBias, Method
 from activebias.lab.data import IGNORE
 from activebias.lab.evaluation import error_of
 from activebias.lab.models import augment
@@ -19,17 +19,6 @@ from activebias.lab.prepared import Prepared
 from activebias.lab.randomness import derived_generator, derived_seed
 from activebias.lab.recipe import Recipe
 from activebias.lab.rules import run_name
-
-
-def resolve_method(method: str | Method) -> Method:
-    """Return the method of that name, or `method` itself when it is one; the core says what is wrong.
-
-    >>> resolve_method("SGD-WPV").name
-    'wpv'
-    """
-    if isinstance(method, str) and method in METHODS:
-        return METHODS[method]
-    return ActiveBias(method, num_instances=1, num_classes=2).method
 
 
 @final

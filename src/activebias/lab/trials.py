@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from activebias import Method
+from activebias import Method, get_method
 from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import Dataset
 from activebias.lab.evaluation import predict
@@ -25,7 +25,7 @@ from activebias.lab.rules import name_by_rule, rule_of, run_name
 from activebias.lab.side_by_side.groups import can_stack, run_side_by_side
 from activebias.lab.side_by_side.stopped import RunKey, remove_finished
 from activebias.lab.store import TrialResult
-from activebias.lab.trainer import Run, resolve_method
+from activebias.lab.trainer import Run
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def missing_runs(
 def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
     """Return the methods by name; two of one name are refused, for results and tables go by it."""
     resolved: dict[str, Method] = {}
-    for method in map(resolve_method, methods):
+    for method in map(get_method, methods):
         if method.name in resolved:
             raise ValueError(
                 f"`methods` must have different names, but got {method.name!r} twice: name one of them anew, "
@@ -287,6 +287,6 @@ def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listen
     if state is None:
         raise ValueError(f"The teacher {path} cannot be read: delete it, and it is trained again.")
     data = prepare(recipe, dataset, seed=0, device=torch.device(place.device))
-    run = Run(recipe, data, [resolve_method("scan")], seed=0)
+    run = Run(recipe, data, [get_method("scan")], seed=0)
     run.model.load_state_dict(state["model"])
     return predict(run.model, data.train).softmax(-1)

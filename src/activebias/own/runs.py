@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from activebias import get_method
 from activebias.lab.own import digest_of
 from activebias.lab.recipe import Recipe
-from activebias.lab.trainer import resolve_method
 from activebias.lab.trials import Place
 from activebias.own.data import OwnData
 from activebias.own.recipes import RecipeLearner, inputs_of, kind_of, prepare_recipe
@@ -93,7 +93,7 @@ def train_recipe(
     check_target(out)
     data = prepare_recipe(recipe, seed=seed, place=place)
     inputs = inputs_of(data.dataset)  # first: it may lack a package
-    learner = RecipeLearner(recipe, data, resolve_method(method), seed=seed)
+    learner = RecipeLearner(recipe, data, get_method(method), seed=seed)
     checkpoint = checkpoint_beside(out)
     settings = {"method": method, "seed": seed, "model": str(learner.model), "config": recipe.config()}
     train(learner, recipe.epochs, checkpoint, fingerprint=_hash(settings), on_epoch=on_epoch)

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from activebias.auditing import without_prior
-from activebias.report.files import replacing
+from activebias.internal import replacing, without_prior
 from activebias.report.folder import RunFolder
 
 FORMATS = ("npz", "parquet", "cartography")
@@ -79,6 +78,8 @@ def write_cartography(seen: Visits, folder: Path) -> int:
 
     X counts an instance's visits. Instances that were never visited are left out.
     """
+    if folder.exists():
+        raise ValueError(f"{folder} exists already: choose another place, or remove it.")
     with replacing(folder, folder=True) as temporary:
         target = temporary / "training_dynamics"
         target.mkdir()

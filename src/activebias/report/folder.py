@@ -17,7 +17,6 @@ read.
 import csv
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, fields
@@ -29,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from activebias import ActiveBias, PredictionHistory
-from activebias.checkpoint import read_checkpoint
+from activebias.internal import read_checkpoint, replacing
 from activebias.report.cells import safe_cell
 
 if TYPE_CHECKING:
@@ -303,8 +302,7 @@ def write_run(
     for name, length in (("instances", len(instances)), ("inputs", len(inputs))):
         if length != info.num_instances:
             raise ValueError(f"`{name}` has {length} entries for {info.num_instances} instances.")
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
+    with replacing(path, folder=True) as temporary:
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
         torch.save(state, temporary / "bias.pt")
         torch.save(dict(model), temporary / "model.pt")
@@ -315,25 +313,7 @@ def write_run(
             _write_conflicts(temporary / "conflicts.csv", conflicts)
         text = json.dumps({"format": FORMAT, **asdict(info)}, indent=2, ensure_ascii=False)
         (temporary / "run.json").write_text(text + "\n", encoding="utf-8")
-        _move_into_place(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     return read_run(path)
-
-
-def _move_into_place(temporary: Path, path: Path) -> None:
-    # mkdtemp makes folders that only their owner reads; a run is an ordinary folder.
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o777 & ~umask)
-    if not path.exists():
-        temporary.rename(path)
-        return
-    old = temporary.with_name(temporary.name + ".old")
-    path.rename(old)
-    temporary.rename(path)
-    shutil.rmtree(old)
 
 
 def _write_inputs(folder: Path, inputs: Inputs) -> None:

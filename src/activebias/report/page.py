@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from activebias import __version__
+from activebias.internal import replacing
 from activebias.report import summary
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
-from activebias.report.files import replacing
 from activebias.report.folder import RunFolder
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run

@@ -9,8 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from activebias import Audit, audit
+from activebias.internal import replacing
 from activebias.report.cells import safe_cell
-from activebias.report.files import replacing
 from activebias.report.folder import Inputs, RunFolder
 
 EXCERPT_LENGTH = 80

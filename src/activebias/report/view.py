@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from activebias import Audit
-from activebias.auditing import without_prior
+from activebias.internal import without_prior
 from activebias.report.folder import Inputs, Instances, RunFolder, RunInfo
 from activebias.report.suspects import audit_run
 

@@ -4,16 +4,23 @@
 the files.
 """
 
-from .catalogue import SOURCES, Source
-from .container import IGNORE, Dataset, Examples
-from .download import fetch
-from .errors import DataError
-from .loading import LOADERS, load
-from .noise import NOISE_KINDS, class_dependent, flip_matrix, uniform, uniform_other, with_noise
-from .shapes import SHAPE_NAMES, word_shape
-from .sources import Status, data_root, status
-from .tags import bilou_names, from_bilou, to_bilou
-from .vectors import Vocabulary, read_vectors, reduce_dimensions
+from activebias.lab.data.catalogue import SOURCES, Source
+from activebias.lab.data.container import IGNORE, Dataset, Examples
+from activebias.lab.data.download import fetch
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.loading import LOADERS, load
+from activebias.lab.data.noise import (
+    NOISE_KINDS,
+    class_dependent,
+    flip_matrix,
+    uniform,
+    uniform_other,
+    with_noise,
+)
+from activebias.lab.data.shapes import SHAPE_NAMES, word_shape
+from activebias.lab.data.sources import Status, data_root, status
+from activebias.lab.data.tags import bilou_names, from_bilou, to_bilou
+from activebias.lab.data.vectors import Vocabulary, read_vectors, reduce_dimensions
 
 __all__ = [
     "IGNORE",

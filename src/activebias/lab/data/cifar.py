@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cifar_names import CIFAR10_NAMES, CIFAR100_COARSE_NAMES, CIFAR100_NAMES
-from .container import Dataset, Examples
-from .errors import DataError
-from .files import read_bytes
-from .pickles import read_array_pickle
-from .sources import Found, require
+from activebias.lab.data.cifar_names import CIFAR10_NAMES, CIFAR100_COARSE_NAMES, CIFAR100_NAMES
+from activebias.lab.data.container import Dataset, Examples
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.files import read_bytes
+from activebias.lab.data.pickles import read_array_pickle
+from activebias.lab.data.sources import Found, require
 
 _PIXELS = 3 * 32 * 32
 
@@ -61,7 +61,7 @@ def _load(name: str, which: str, root: str | Path | None, human: str | None, ver
     dataset = Dataset(name, train, test, len(labels.names), labels.names)
     if human is None:
         return dataset
-    from .human_labels import with_human_labels
+    from activebias.lab.data.human_labels import with_human_labels
 
     return with_human_labels(dataset, human, root=root, verify=verify)
 

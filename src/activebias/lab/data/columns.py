@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import DataError
-from .files import read_lines
-from .tags import to_bilou
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.files import read_lines
+from activebias.lab.data.tags import to_bilou
 
 _DOCUMENT_START = "-DOCSTART-"
 

@@ -1,10 +1,8 @@
 """Downloading data sets from their official addresses, and unpacking archives safely."""
 
 import http.client
-import os
 import shutil
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -14,10 +12,11 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
-from .catalogue import Download, Source
-from .errors import DataError
-from .files import checksum_matches
-from .sources import damage, data_root, find, get_source
+from activebias.internal import replacing
+from activebias.lab.data.catalogue import Download, Source
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.files import checksum_matches
+from activebias.lab.data.sources import damage, data_root, find, get_source
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -97,24 +96,15 @@ def _fetch_file(source: Source, download: Download, target: Path, timeout: float
     """Try each address in turn; refuse what comes without the right checksum."""
     reasons = []
     for address in download.addresses:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        temporary = Path(name)
         try:
-            with os.fdopen(handle, "wb") as file:
-                reason = _transfer(address, file, timeout, advance)
-            if (
-                not reason
-                and download.file.checksum
-                and not checksum_matches(temporary, download.file.checksum)
-            ):
-                reason = f"what came from {address} has the wrong checksum"
-            if not reason:
-                temporary.chmod(0o644)  # mkstemp's own would shut out the other users of a shared data folder
-                temporary.replace(target)
-                return
-        finally:
-            temporary.unlink(missing_ok=True)
-        reasons.append(reason)
+            with replacing(target) as temporary:
+                _transfer(address, temporary, timeout, advance)
+                expected = download.file.checksum
+                if expected and not checksum_matches(temporary, expected):
+                    raise _NotFetched(f"what came from {address} has the wrong checksum")
+            return
+        except _NotFetched as error:
+            reasons.append(str(error))
     names = ", ".join(each.file.name for each in source.downloads)
     addresses = " or ".join(dict.fromkeys(address.rpartition("/")[0] for address in download.addresses))
     raise DataError(
@@ -124,17 +114,21 @@ def _fetch_file(source: Source, download: Download, target: Path, timeout: float
     )
 
 
-def _transfer(address: str, file: IO[bytes], timeout: float, advance: Advance) -> str:
-    """Copy what lies at an address into a file; return why it failed, or an empty string."""
+class _NotFetched(Exception):
+    """Why one address did not give the file."""
+
+
+def _transfer(address: str, target: Path, timeout: float, advance: Advance) -> None:
+    """Copy what lies at an address into a file, or say why that failed."""
     request = urllib.request.Request(address, headers={"User-Agent": "activebias"})
     try:
         response = urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         error.close()
-        return f"{address} answers {error.code} {error.reason}"
+        raise _NotFetched(f"{address} answers {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        return f"{address}: {_reason(error)}"
-    with response:
+        raise _NotFetched(f"{address}: {_reason(error)}") from error
+    with response, open(target, "wb") as file:
         length = response.headers.get("Content-Length")
         total = int(length) if length is not None and length.isdigit() else None
         done = 0
@@ -142,13 +136,14 @@ def _transfer(address: str, file: IO[bytes], timeout: float, advance: Advance) -
             try:
                 chunk = response.read(_CHUNK)
             except (OSError, http.client.HTTPException) as error:
-                return f"{address}: {_reason(error)} after {done} bytes"
+                raise _NotFetched(f"{address}: {_reason(error)} after {done} bytes") from error
             if not chunk:
                 break
             file.write(chunk)
             done += len(chunk)
             advance(done, total)
-    return f"{address} sent {done} of {total} bytes" if total is not None and done != total else ""
+    if total is not None and done != total:
+        raise _NotFetched(f"{address} sent {done} of {total} bytes")
 
 
 def _reason(error: Exception) -> str:
@@ -221,11 +216,5 @@ def _write_all(entries: Entries, folder: Path, archive: Path) -> None:
         content = opened()
         if content is None:
             raise DataError(f"{archive} holds {name} without content: delete it and get it again.")
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with content, os.fdopen(handle, "wb") as file:
-                shutil.copyfileobj(content, file, _CHUNK)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(target)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with replacing(target) as temporary, content, open(temporary, "wb") as file:
+            shutil.copyfileobj(content, file, _CHUNK)

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import DataError
+from activebias.lab.data.errors import DataError
 
 
 def read_bytes(path: Path) -> bytes:

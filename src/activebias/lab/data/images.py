@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .container import Dataset, Examples
-from .errors import DataError
-from .files import read_bytes
-from .sources import require
+from activebias.lab.data.container import Dataset, Examples
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.files import read_bytes
+from activebias.lab.data.sources import require
 
 DIGIT_NAMES = tuple(str(digit) for digit in range(10))
 FASHION_NAMES = (

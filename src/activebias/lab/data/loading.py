@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .cifar import load_cifar10, load_cifar100
-from .container import Dataset
-from .errors import DataError
-from .images import load_digits, load_fashion_mnist, load_mnist
-from .tagging import load_conll2003, load_ontonotes5, load_wnut17
-from .trec import load_trec
+from activebias.lab.data.cifar import load_cifar10, load_cifar100
+from activebias.lab.data.container import Dataset
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.images import load_digits, load_fashion_mnist, load_mnist
+from activebias.lab.data.tagging import load_conll2003, load_ontonotes5, load_wnut17
+from activebias.lab.data.trec import load_trec
 
 LOADERS: dict[str, Callable[..., Dataset]] = {
     "digits": load_digits,

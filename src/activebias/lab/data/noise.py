@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .container import IGNORE, Dataset
+from activebias.lab.data.container import IGNORE, Dataset
 
 NOISE_KINDS = ("uniform", "uniform_other", "class_dependent", "human")
 
@@ -147,7 +147,7 @@ def with_noise(
     if kind not in NOISE_KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(NOISE_KINDS)}, but got {kind!r}.")
     if kind == "human":
-        from .human_labels import with_human_labels
+        from activebias.lab.data.human_labels import with_human_labels
 
         return with_human_labels(dataset, annotation, root=root)
     true = dataset.train.targets if dataset.clean_targets is None else dataset.clean_targets

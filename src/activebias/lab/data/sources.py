@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .catalogue import SOURCES, Form, Source
-from .errors import DataError
-from .files import checksum_matches
+from activebias.lab.data.catalogue import SOURCES, Form, Source
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.files import checksum_matches
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from .columns import TaggedText, read_columns, read_conll2012
-from .container import IGNORE, Dataset, Examples
-from .errors import DataError
-from .shapes import word_shape
-from .sources import Found, require
-from .tags import bilou_names
-from .vectors import Vocabulary, vocabulary_for
+from activebias.lab.data.columns import TaggedText, read_columns, read_conll2012
+from activebias.lab.data.container import IGNORE, Dataset, Examples
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.shapes import word_shape
+from activebias.lab.data.sources import Found, require
+from activebias.lab.data.tags import bilou_names
+from activebias.lab.data.vectors import Vocabulary, vocabulary_for
 
 CONLL2003_TYPES = ("LOC", "MISC", "ORG", "PER")
 WNUT17_TYPES = ("corporation", "creative-work", "group", "location", "person", "product")

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .errors import DataError
-from .files import read_lines
-from .sources import require
+from activebias.lab.data.errors import DataError
+from activebias.lab.data.files import read_lines
+from activebias.lab.data.sources import require
 
 PADDING, UNKNOWN = 0, 1
 _SPECIAL = ("<padding>", "<unknown>")

@@ -11,11 +11,11 @@ from typing import final
 import torch
 from torch import Tensor
 
+from activebias.internal import epoch_generator
 from activebias.lab.models import draw_shifts
 from activebias.lab.prepared import Part, Prepared
 from activebias.lab.randomness import derived_generator, derived_seed
 from activebias.lab.recipe import Recipe
-from activebias.order import epoch_generator
 
 
 @final

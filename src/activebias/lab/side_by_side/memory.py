@@ -7,11 +7,8 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from activebias import METHODS, Method, PredictionHistory, checks, emphasis
-from activebias._arrays import as_tensor, native
-from activebias.drawing import draw_directly
-from activebias.history import Visits, sort_visits
-from activebias.statistics import Estimate, estimate
+from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
+from activebias.internal import Visits, as_tensor, draw_directly, native, own_scores, sort_visits
 
 # Rows whose scores are computed at once when all are: bounds the memory that it takes.
 _ROWS = 1 << 18
@@ -56,7 +53,7 @@ class StackedMemory:
         self._undo_order = self._which(lambda method: method.weights == "importance")
         self._weigh_equally = self._which(lambda method: method.weights == "equal")
         self._draw_uniformly = self._which(lambda method: method.order == "uniform")
-        self.has_own_statistic = any(map(_is_own, self.methods))
+        self.has_own_statistic = any(each.is_own and each.statistic is not None for each in self.methods)
         self.rescore()
 
     def _which(self, condition: Callable[[Method], bool]) -> "_Which":
@@ -153,7 +150,8 @@ class StackedMemory:
         rows = rows[scored[0] - models.start : scored[-1] + 1 - models.start]
         models = range(scored[0], scored[-1] + 1)
         values, count = self.history.entries(native(rows.flatten()))
-        estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimate(values, count)))
+        estimates = statistics.estimate(values, count)
+        estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimates))
         for method, group in self._groups:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
             if method.statistic is not None and first < last:
@@ -171,14 +169,10 @@ class StackedMemory:
         self.scores.copy_(state["scores"])
 
 
-def _is_own(method: Method) -> bool:
-    return method.statistic is not None and METHODS.get(method.name) is not method
-
-
 def _scores_of(method: Method, estimated: Estimate) -> Tensor:
     """Return the scores of a method's models (K, …)."""
     assert method.statistic is not None
-    if not _is_own(method):
+    if not method.is_own:
         scores: Tensor = method.statistic(estimated)
         return scores
     # A user's statistic sees the instances of one model, so that trials do not depend on each other, and is
@@ -186,7 +180,7 @@ def _scores_of(method: Method, estimated: Estimate) -> Tensor:
     lines = []
     for number in range(len(estimated.count)):
         line = Estimate(*(each[number].flatten() for each in estimated))
-        lines.append(checks.own_scores(method.name, method.statistic(line), line.count))
+        lines.append(own_scores(method.name, method.statistic(line), line.count))
     return torch.stack(lines).view(estimated.count.shape)
 
 

@@ -5,7 +5,7 @@ from typing import Any, final
 
 import torch
 
-from activebias.graphs import no_garbage_collection
+from activebias.internal import no_garbage_collection
 
 # What a first call sets up (handles, compiled kernels, an optimiser's state) must be there before a capture.
 _CALLS_BEFORE_CAPTURE = 3

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, final
 
+from activebias.internal import remove_leftovers, replacing
 from activebias.lab.place import Place
 from activebias.lab.recipe import Recipe
 from activebias.lab.rules import rule_of
@@ -45,12 +45,9 @@ class GroupCheckpoint:
     def write(self, state: dict[str, Any]) -> None:
         """Write whose state it is, then the state: what a kill leaves of it can be found and removed."""
         label = {"epoch": len(state["test_error"]), "runs": self.runs}
-        self._label.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # another process that works on the same trials has finished
-            # Named as what is left of a state's write, and removed with it.
-            temporary = self._label.parent / f".{self._file.path.name}.label"
+        # FileNotFoundError: another process that works on the same trials has finished.
+        with suppress(FileNotFoundError), replacing(self._label) as temporary:
             temporary.write_text(json.dumps(label), encoding="utf-8")
-            os.replace(temporary, self._label)
         self._file.write(state)
 
     def exists(self) -> bool:
@@ -68,6 +65,7 @@ class GroupCheckpoint:
     def remove(self) -> None:
         """Remove both files; the label last, by which the other one is found."""
         self._file.remove()
+        remove_leftovers(self._label)
         self._label.unlink(missing_ok=True)
         with suppress(OSError):  # not empty, or another process was faster
             self._label.parent.rmdir()

@@ -1,0 +1,73 @@
+"""Files and folders that appear at their place whole or not at all: the one atomic write."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what is written there takes its place when the block ends.
+
+    An error in the block leaves what was there before, and nothing else. After a power cut a file is the
+    old one or the whole new one. With `folder` the temporary path is an empty folder. The folders around
+    `path` are made.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     with replacing(Path(root) / "new" / "file") as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     (Path(root) / "new" / "file").read_text()
+    'whole'
+    """
+    if not folder and path.is_dir():
+        raise ValueError(f"{path} is a folder, but a file is to be written: name a file in it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        if folder:
+            temporary.mkdir()
+        yield temporary
+        if folder:
+            _swap(temporary, path)
+        else:
+            _flush(temporary)
+            os.replace(temporary, path)
+            _flush(path.parent)
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what writers of `path` that were killed left beside it."""
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        _discard(leftover)
+
+
+def _swap(temporary: Path, path: Path) -> None:
+    """Put a folder in the place of another one: no system replaces a folder that is not empty."""
+    old = temporary.with_name(temporary.name + ".old")
+    if path.exists():
+        path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
