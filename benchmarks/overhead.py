@@ -70,6 +70,15 @@ def ratio_of(seconds, others):
     return statistics.median(ratios), 1.25 * statistics.stdev(ratios) / len(ratios) ** 0.5
 
 
+def in_epochs(bias, batch_size, device):
+    """Yield the indices of the sampler's batches, epoch after epoch, as training does."""
+    sampler = bias.sampler(batch_size=batch_size)
+    while True:
+        bias.set_epoch(bias.epoch + 1)
+        order = torch.tensor(list(sampler)).to(device)
+        yield from order[: len(order) // batch_size * batch_size].split(batch_size)  # as drop_last does
+
+
 def training_step(device, num_rounds):
     """One whole training step with WPV, against the same step with plain cross-entropy."""
     generator = torch.Generator().manual_seed(0)
@@ -81,15 +90,16 @@ def training_step(device, num_rounds):
         shape, batch, num_instances, num_classes = (3, 32, 32), 128, 50_000, 100
     model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    bias = ab.ActiveBias("wpv", num_instances=num_instances, num_classes=num_classes, device=device)
-    fill(bias, HISTORY - 1)
-    bias.sampler(batch_size=batch)  # on a GPU: steps of a known size become graphs
-    bias.set_epoch(1)
+    biases = {
+        where: fill(
+            ab.ActiveBias("wpv", num_instances=num_instances, num_classes=num_classes, device=device),
+            HISTORY - 1,
+        )
+        for where in {"cpu", device}
+    }
     images = torch.randint(256, (batch, *shape), dtype=torch.uint8, device=device)
     labels = torch.randint(num_classes, (batch,), device=device)
-    order = torch.randperm(num_instances).split(batch)
-    order_on_device = [index.to(device) for index in order]
-    position = iter(range(10**9))
+    indices = {where: in_epochs(bias, batch, where) for where, bias in biases.items()}
 
     def step(loss_of):
         loss = loss_of(model(images))
@@ -97,9 +107,9 @@ def training_step(device, num_rounds):
         loss.backward()
         optimizer.step()
 
-    def emphasised(order):
-        index = order[next(position) % (len(order) - 1)]
-        step(lambda logits: bias.loss(logits, labels, index))
+    def emphasised(where):
+        index = next(indices[where])
+        step(lambda logits: biases[where].loss(logits, labels, index))
 
     def plain():
         step(lambda logits: cross_entropy(logits, labels))
@@ -111,9 +121,9 @@ def training_step(device, num_rounds):
         if device != "cpu":
             torch.cuda.synchronize()
 
-    sides = {"wpv": lambda: ten(lambda: emphasised(order_on_device)), "plain": lambda: ten(plain)}
+    sides = {"wpv": lambda: ten(lambda: emphasised(device)), "plain": lambda: ten(plain)}
     if device != "cpu":  # as a DataLoader yields it
-        sides["wpv_index_on_cpu"] = lambda: ten(lambda: emphasised(order))
+        sides["wpv_index_on_cpu"] = lambda: ten(lambda: emphasised("cpu"))
     seconds = in_turn(sides, num_rounds // 10)
     row = {"what": f"training step, {name}, full {HISTORY}-entry history", "device": device}
     row |= {f"{side}_ms": 1e3 * statistics.median(each) / 10 for side, each in seconds.items()}
@@ -210,35 +220,44 @@ def bookkeeping(window, num_rounds):
     }
 
 
-def whole_epoch(num_instances, num_rounds):
-    """An epoch of draws at once, against torch's WeightedRandomSampler with the same probabilities."""
-    bias = ab.ActiveBias("sd", num_instances=num_instances, num_classes=10, window=1)
+def draws_of_a_loader(num_instances, num_rounds):
+    """Batches of 128 as a loader draws them, against torch's WeightedRandomSampler.
+
+    Ours follows the emphasis, which changes with every batch. WeightedRandomSampler draws a whole epoch from
+    the weights at its beginning; to follow the emphasis it must be made anew for every batch.
+    """
+    bias = ab.ActiveBias("sd", num_instances=num_instances, num_classes=10, window=1, burn_in=1)
     bias.set_epoch(0)
     bias.record(torch.arange(num_instances), torch.rand(num_instances))
-    weights = bias.probabilities()
-    epochs = iter(range(1, 10**9))
+    bias.set_epoch(1)
+    weights, prob = bias.probabilities(), torch.rand(128)
+    order = iter(bias.sampler(batch_size=128))
+    whole_epoch = []
 
     def ours():
-        bias.set_epoch(next(epochs))
-        for _ in bias.sampler(batch_size=num_instances):
-            pass
+        return [next(order) for _ in range(128)]
 
-    def theirs():
+    def ours_and_update():
+        bias.record(ours(), prob)
+
+    def theirs_anew():
+        list(WeightedRandomSampler(weights, 128))
+
+    for _ in range(3):
+        started = time.perf_counter()
         for _ in WeightedRandomSampler(weights, num_instances):
             pass
-
-    seconds = {"ours": [], "torch": []}
-    for _ in range(num_rounds):
-        for name, call in (("ours", ours), ("torch", theirs)):
-            started = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - started)
-    ours, theirs = (min(values) for values in seconds.values())
+        whole_epoch.append((time.perf_counter() - started) / (num_instances / 128))
+    sides = {"draw": ours, "draw_and_update": ours_and_update, "torch_anew": theirs_anew}
+    seconds = alternate(sides, num_rounds)
     return {
-        "what": f"an epoch of {num_instances:,} draws, iterated",
-        "library_s": ours,
-        "weighted_random_sampler_s": theirs,
-        "ratio": theirs / ours,
+        "what": f"a loader's batch of 128 of {num_instances:,}, drawn by emphasis",
+        "library_us": 1e6 * seconds["draw"],
+        "library_with_update_us": 1e6 * seconds["draw_and_update"],
+        "weighted_random_sampler_fixed_weights_us": 1e6 * min(whole_epoch),
+        "weighted_random_sampler_made_anew_us": 1e6 * seconds["torch_anew"],
+        "ratio_to_fixed_weights": seconds["draw"] / min(whole_epoch),
+        "ratio_of_made_anew": seconds["torch_anew"] / seconds["draw"],
     }
 
 
@@ -274,7 +293,7 @@ def memory():
             if window is None:
                 fill(bias, HISTORY - 1)
             next(iter(bias.sampler(batch_size=1)))
-            order = bias._order._drawn.nbytes
+            order = 4 * bias.num_instances if bias.method.order == "scan" else 0  # a permutation in int32
             kept = f"window {window}" if window else f"full, {HISTORY} entries"
             rows.append(
                 {
@@ -313,7 +332,7 @@ def main():
     if arguments.device == "cpu":
         measure(bookkeeping(5, rounds), bookkeeping(None, rounds))
         sizes = [100_000, 1_000_000, *([] if arguments.quick else [10_000_000, 100_000_000])]
-        measure(whole_epoch(min(sizes[-1], 10_000_000), 3))
+        measure(draws_of_a_loader(min(sizes[-1], 10_000_000), rounds // 4))
         for size in sizes:
             measure(draw_and_update(size, rounds))
         measure(*memory())

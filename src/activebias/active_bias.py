@@ -176,6 +176,8 @@ class ActiveBias:
             sentences=num_sequences is not None,
             sharded_here=shard,
         )
+        if self._order.epoch is not None:
+            self._prepare_epoch()  # on a GPU, for steps of this size
         return EmphasisSampler(
             self._plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number
         )

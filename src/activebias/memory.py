@@ -127,11 +127,17 @@ class Scores:
 
     def check_state(self, state: dict[str, torch.Tensor]) -> None:
         """Raise if `state` does not fit."""
-        for name, here in self.state_dict().items():
-            if state[name].shape != here.shape or state[name].dtype != here.dtype:
+        length = 0 if self.method.statistic is None else self.num_instances
+        forms = {
+            "values": ((length,), torch.float32),
+            "total": ((), torch.float64),
+            "num_positive": ((), torch.int64),
+        }
+        for name, form in forms.items():
+            if (tuple(state[name].shape), state[name].dtype) != form:
                 raise ValueError(
                     f"The stored scores have `{name}` of shape {tuple(state[name].shape)} and "
-                    f"{state[name].dtype}, but this bias of shape {tuple(here.shape)} and {here.dtype}."
+                    f"{state[name].dtype}, but expected {form[0]} and {form[1]}."
                 )
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
