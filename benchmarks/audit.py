@@ -26,10 +26,10 @@ from torch.nn.functional import cross_entropy
 import activebias as ab
 from activebias.history import decode, encode
 from activebias.lab import get_recipe
+from activebias.lab.experiment.prepared import load_data, prepare
+from activebias.lab.experiment.recipe import Noise, Optimiser, Recipe
 from activebias.lab.models import ResidualNet, augment
-from activebias.lab.prepared import load_data, prepare
-from activebias.lab.randomness import derived_generator, derived_seed
-from activebias.lab.recipe import Noise, Optimiser, Recipe
+from activebias.training.randomness import derived_generator, derived_seed
 
 NUM_FOLDS = 5
 DATA = ("digits", "mnist", "mnist-cnn", "cifar10n")

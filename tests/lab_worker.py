@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from activebias.lab import Listener, Place, get_recipe, run_trials
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.experiment.store import ResultStore
 from activebias.lab.side_by_side import SideBySide
-from activebias.lab.store import ResultStore, TrialResult
-from activebias.lab.trainer import Run
+from activebias.training.loop import Run
 
 METHODS = ("scan", "wpv", "spv", "isd")
 

@@ -5,7 +5,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import activebias as ab
-from activebias.report.folder import Inputs, Instances, Predictions, RunInfo, write_run
+from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, write_run
 
 FLIPPED = 0.2
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 
 from activebias.lab import Optimiser, Place, get_recipe, run_trials
-from activebias.lab.data import SHAPE_NAMES, Dataset, Examples
+from activebias.lab.data import Dataset, Examples
+from activebias.training.words import SHAPE_NAMES
 
 RECIPES = ("mnist-cnn", "cifar100-rn27", "qt-cnn", "conll2003-cnn", "mnist-fc-distill")
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import activebias as ab
 from activebias.cli import app
-from activebias.report.folder import Inputs, Instances, Predictions, RunInfo, write_run
+from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, write_run
 
 CLASSES = ("cat", "<b>dog</b>", "-1")
 # p(y|x) of four instances at three visits: right, wrong, in between, never visited.

@@ -3,7 +3,7 @@
 import pytest
 
 from activebias.lab import Place, run_trials, trials
-from activebias.lab.place import Listener
+from activebias.lab.experiment.place import Listener
 from side_by_side_cases import digits
 
 METHODS, SEEDS = ("scan", "wpv"), (0, 1, 2)

@@ -18,9 +18,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from activebias.cli import app
-from activebias.lab import RECIPES, ResultStore, TrialResult, get_recipe, theory
+from activebias.commands.running import show_trials
+from activebias.lab import RECIPES, ResultStore, TrialResult, cookbook, get_recipe, theory
 from activebias.lab.data import SOURCES
-from activebias.lab.progress import show_progress
 
 COMMON = {"--out", "--json", "--debug", "--help"}
 RUNS = COMMON | {"--data", "--device", "--epochs", "--quiet", "--seed"}
@@ -127,10 +127,8 @@ def test_train_saves_the_model_with_its_history(tmp_path):
 
 
 def test_demo_table_sentence_and_figure(tmp_path, monkeypatch):
-    from activebias.lab import recipes
-
-    digits = recipes.digits()
-    monkeypatch.setitem(recipes.RECIPES, "digits", lambda: digits.shortened(4))
+    digits = cookbook.digits()
+    monkeypatch.setitem(cookbook.RECIPES, "digits", lambda: digits.shortened(4))
     text = run("demo", "--trials", "2", "--out", tmp_path).stdout
     assert "WTC" in text
     assert "p < 0.05" in text
@@ -320,7 +318,7 @@ def test_progress(tmp_path, terminal):
 
     recipe = get_recipe("digits").shortened(2)
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-    with show_progress("digits", 4, 2, console=console, quiet=False) as listener:
+    with show_trials("digits", 4, 2, console=console, quiet=False) as listener:
         run_trials(recipe, methods=["scan", "wd"], seeds=[0], place=Place(tmp_path), listener=listener)
     text = console.file.getvalue()
     if terminal:
@@ -333,6 +331,6 @@ def test_progress(tmp_path, terminal):
         assert text.startswith("digits: 2 models side by side (cpu takes ")
         assert text.count("\n") == 3
         assert re.search(r"digits, trial 0, WD: best test error [0-9.]+ %, [0-9.]+ s \(2 of 2\)", text)
-    with show_progress("digits", 4, 2, console=console, quiet=True) as listener:
+    with show_trials("digits", 4, 2, console=console, quiet=True) as listener:
         listener.on_epoch(None)
     assert console.file.getvalue() == text

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activebias.lab.data import SHAPE_NAMES, DataError, bilou_names, from_bilou, to_bilou, word_shape
-from activebias.lab.data.columns import read_columns, read_conll2012
+from activebias.lab.data import DataError, bilou_names, from_bilou, to_bilou
+from activebias.lab.data.conll import read_columns, read_conll2012
+from activebias.training.words import SHAPE_NAMES, word_shape
 
 
 @st.composite

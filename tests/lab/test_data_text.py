@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from activebias.lab.data import SHAPE_NAMES, DataError, load, read_vectors, reduce_dimensions, with_noise
-from activebias.lab.data.columns import read_columns
+from activebias.lab.data import DataError, load, read_vectors, reduce_dimensions, with_noise
+from activebias.lab.data.conll import read_columns
 from activebias.lab.data.tagging import CONLL2003_TYPES, ONTONOTES_TYPES, WNUT17_TYPES
 from activebias.lab.data.trec import read_questions
+from activebias.training.words import SHAPE_NAMES
 
 VECTORS = "the 1 0 0\nwhere 0 1 0\nis 0 0 1\nparis 1 1 0\nada 0 1 1\n? 0.5 0.5 0.5\n"
 

@@ -6,7 +6,7 @@ import torch
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from activebias.lab.entities import EntityScore, EntityScorer, entities_of, entity_f1
+from activebias.training.entities import EntityScore, EntityScorer, entities_of, entity_f1
 
 TYPES = ("PER", "LOC", "A-B", "MISC")
 SCHEMES = {

@@ -7,16 +7,8 @@ import pytest
 import torch
 from torch.func import vmap
 
-from activebias.lab.models import (
-    DistillationTeacher,
-    Dropout,
-    MnistCNN,
-    augment,
-    counter_noise,
-    crop_and_flip,
-    seed_dropout,
-    standardise,
-)
+from activebias.lab.models import DistillationTeacher, MnistCNN, augment, crop_and_flip, standardise
+from activebias.training.dropout import Dropout, counter_noise, seed_dropout
 
 
 def generator(seed=0):

@@ -13,7 +13,6 @@ from torch.func import functional_call, stack_module_state, vmap
 from activebias.lab.models import (
     DigitsMLP,
     DistillationTeacher,
-    Dropout,
     LabModel,
     MnistCNN,
     ResidualNet,
@@ -24,6 +23,7 @@ from activebias.lab.models import (
     augment,
     standardise,
 )
+from activebias.training.dropout import Dropout
 
 # Deviation of a standard normal that is cut at ±2.
 CUT_DEVIATION = 0.8796

@@ -8,9 +8,9 @@ from torch import nn
 
 import activebias as ab
 from activebias import lab
-from activebias.lab.commands import draw_curves
-from activebias.lab.fingerprint import probe
-from activebias.lab.trainer import Run
+from activebias.commands.figures import draw_curves
+from activebias.training.fingerprint import probe
+from activebias.training.loop import Run
 
 
 def made_up_data(seed=0, count=120):

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from activebias.lab import Place, get_recipe, progress, run_trials
-from activebias.lab.place import EpochDone
-from activebias.lab.progress import show_progress
+from activebias.commands.running import show_trials
+from activebias.lab import Place, get_recipe, run_trials
+from activebias.lab.experiment.place import EpochDone
+from activebias.training import progress
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def train_epoch(listener, number, epoch):
 def test_the_bar_says_the_time_left_where_many_epochs_end_at_once(clock):
     """Ten models side by side, 40 s an epoch."""
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with show_progress("digits", 90, 10, console=console, quiet=False) as listener:
+    with show_trials("digits", 90, 10, console=console, quiet=False) as listener:
         clock.now += 1000  # loading the data
         listener.on_recount(-40)  # a stopped run had done them
         for epoch in (1, 2):
@@ -44,7 +45,7 @@ def test_the_lines_of_a_log_say_the_time_left_and_come_in_between(clock, tmp_pat
     console = Console(file=io.StringIO(), force_terminal=False, width=80)
     recipe = get_recipe("digits").shortened(1)
     (result,) = run_trials(recipe, methods=["scan"], seeds=[0], place=Place(tmp_path))
-    with show_progress("digits", 90, 20, console=console, quiet=False) as listener:
+    with show_trials("digits", 90, 20, console=console, quiet=False) as listener:
         listener.on_recount(-40)
         clock.now += 50
         train_epoch(listener, 10, 1)

@@ -9,9 +9,9 @@ import torch
 import made_up
 from activebias.lab import RECIPES, Noise, Optimiser, Place, get_recipe, run_trials
 from activebias.lab.data import status
+from activebias.lab.experiment.prepared import load_data
+from activebias.lab.experiment.results import METRICS, config_hash
 from activebias.lab.paper import paper_rows, paper_value
-from activebias.lab.prepared import load_data
-from activebias.lab.store import METRICS, config_hash
 
 ALL = 11
 # Data, methods, trials, epochs, burn-in, batch, window, optimiser, learning rates at epochs 0, 10 and 100.

@@ -9,14 +9,14 @@ import torch
 
 import activebias as ab
 from activebias import history
+from activebias.lab.experiment.prepared import prepare
 from activebias.lab.models import LabModel
-from activebias.lab.prepared import prepare
-from activebias.lab.randomness import derived_generator
-from activebias.lab.side_by_side import Lane, SideBySide, Trials, training
+from activebias.lab.one_by_one import build_run
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData, training
 from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.side_by_side.mapping import join_models
 from activebias.lab.side_by_side.training import part_of_state
-from activebias.lab.trainer import Run
+from activebias.training.randomness import derived_generator
 from side_by_side_cases import RECIPES, small
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ def together(recipe, prepared, methods):
     """Train the burn-ins, branch, and train the methods, side by side."""
     plain = ab.METHODS["scan" if methods[0].order == "scan" else "uni"]
     run = SideBySide.begin(
-        Trials(recipe, prepared, SEEDS, CPU), [Lane(seed, plain) for seed in SEEDS], emphasises=False
+        TrialData(recipe, prepared, SEEDS, CPU), [Lane(seed, plain) for seed in SEEDS], emphasises=False
     )
     for _ in range(recipe.burn_in):
         run.train_epoch()
@@ -39,7 +39,7 @@ def together(recipe, prepared, methods):
 
 def burnt_in(recipe, data, methods, seed):
     """Return the state of one model after its burn-in (test_trials: a branch equals a run of its own)."""
-    run = Run(recipe, data, methods, seed=seed)
+    run = build_run(recipe, data, methods, seed=seed)
     for _ in range(recipe.burn_in):
         run.train_epoch()
     return run.state_dict()
@@ -75,7 +75,7 @@ def test_side_by_side_is_one_by_one(name, scans):
     run = together(recipe, prepared, methods)
     burn_ins = [burnt_in(recipe, data, methods, seed) for seed, data in zip(SEEDS, prepared, strict=True)]
     for position, (seed, method) in enumerate(run.lanes):
-        alone = Run(recipe, prepared[SEEDS.index(seed)], [method], seed=seed)
+        alone = build_run(recipe, prepared[SEEDS.index(seed)], [method], seed=seed)
         alone.load_state_dict(burn_ins[SEEDS.index(seed)])
         while alone.epoch < recipe.epochs:
             alone.train_epoch()
@@ -180,7 +180,7 @@ def test_a_state_holds_where_the_augmentation_stands():
 
     def begin(positions):
         seeds = [SEEDS[position] for position in positions]
-        trials = Trials(recipe, [prepared[position] for position in positions], seeds, CPU)
+        trials = TrialData(recipe, [prepared[position] for position in positions], seeds, CPU)
         return SideBySide.begin(trials, [Lane(seed, ab.METHODS["wpv"]) for seed in seeds], emphasises=True)
 
     run = begin([0, 1])
@@ -205,7 +205,7 @@ def test_a_branch_keeps_the_window_and_the_time_it_took():
     run = together(recipe, prepared, [ab.METHODS["wpv"]])
     assert run.memory.history.window == 2
     for position, seed in enumerate(SEEDS):
-        alone = Run(recipe, prepared[position], [ab.METHODS["wpv"]], seed=seed)
+        alone = build_run(recipe, prepared[position], [ab.METHODS["wpv"]], seed=seed)
         while alone.epoch < recipe.epochs:
             alone.train_epoch()
         assert_same(run, position, alone, tolerance=2e-4)

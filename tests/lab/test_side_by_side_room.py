@@ -12,13 +12,13 @@ import torch
 
 import activebias as ab
 from activebias.lab import Place, run_trials, trials
-from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import load
+from activebias.lab.experiment.place import Listener
+from activebias.lab.experiment.prepared import prepare
 from activebias.lab.models import MnistCNN, SigmoidNet
-from activebias.lab.place import Listener
-from activebias.lab.prepared import prepare
 from activebias.lab.side_by_side import SideBySide, evaluation, plan
 from activebias.lab.side_by_side.stacking import Stack
+from activebias.training.checkpoints import Checkpoint
 from side_by_side_cases import digits, results_of, small
 
 CPU = torch.device("cpu")

@@ -6,11 +6,11 @@ import torch
 import activebias as ab
 from activebias import files
 from activebias.lab import Place, run_trials
-from activebias.lab.checkpoints import Checkpoint
-from activebias.lab.place import Listener
+from activebias.lab.experiment.place import Listener
+from activebias.lab.experiment.store import ResultStore
 from activebias.lab.side_by_side import SideBySide
 from activebias.lab.side_by_side.stopped import GroupCheckpoint
-from activebias.lab.store import ResultStore
+from activebias.training.checkpoints import Checkpoint
 from side_by_side_cases import digits
 from stopped_runs import METHODS, SEEDS, Stopped, assert_same, left_behind, train
 

@@ -7,9 +7,9 @@ import torch
 
 import activebias as ab
 from activebias.lab import Noise, Place, get_recipe, run_trials, trials
-from activebias.lab.place import Listener
-from activebias.lab.prepared import prepare
-from activebias.lab.side_by_side import Lane, groups, plan
+from activebias.lab.experiment.place import Listener
+from activebias.lab.experiment.prepared import prepare
+from activebias.lab.side_by_side import Lane, plan, schedule
 from side_by_side_cases import digits, made_up, results_of, small
 from stopped_runs import Stopped
 
@@ -144,7 +144,7 @@ def test_a_stopped_group_goes_on_even_if_the_memory_suggests_other_groups(tmp_pa
 
     with pytest.raises(Stopped):
         run_trials(recipe, **arguments, listener=Listener(on_epoch=stop))
-    monkeypatch.setattr(groups, "most_models", lambda *_, draws: 2)
+    monkeypatch.setattr(schedule, "most_models", lambda *_, draws: 2)
     epochs = []
     arguments["seeds"] = [0, 1, 2, 3]  # and one trial more, in a group of its own
     results = run_trials(recipe, **arguments, listener=Listener(on_epoch=epochs.append))
@@ -178,10 +178,10 @@ def test_large_models_are_trained_one_by_one_on_a_cpu():
 def test_groups_keep_trials_whole_and_even():
     methods = [ab.METHODS[name] for name in ("scan", "wd", "wpv")]
     lanes = [Lane(seed, method) for seed in range(7) for method in methods]
-    sizes = [len(group) for group in groups.in_groups(lanes, most=13)]
+    sizes = [len(group) for group in schedule.in_groups(lanes, most=13)]
     assert sizes == [12, 9]
-    assert [len(group) for group in groups.in_groups(lanes, most=2)] == [2, 1] * 7
-    for group in groups.in_groups(lanes, most=13):
+    assert [len(group) for group in schedule.in_groups(lanes, most=2)] == [2, 1] * 7
+    for group in schedule.in_groups(lanes, most=13):
         names = [lane.method.name for lane in group]
         assert names == sorted(names)
 

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from activebias.lab.store import (
-    ResultStore,
+from activebias.lab.experiment.results import (
     TrialResult,
     best_error,
     config_hash,
     current_versions,
     last10_error,
 )
+from activebias.lab.experiment.store import ResultStore
 from lab_worker import append_many
 from processes import CONTEXT, finish, start
 
@@ -272,7 +272,7 @@ def test_processes_do_not_mix_their_lines(tmp_path):
 
 
 def test_a_short_write_leaves_no_trace(tmp_path, monkeypatch):
-    from activebias.lab import store as module
+    from activebias.lab.experiment import store as module
 
     store = ResultStore(tmp_path)
     store.append(make(seed=0))
@@ -286,8 +286,9 @@ def test_a_short_write_leaves_no_trace(tmp_path, monkeypatch):
 
 def test_storing_needs_no_plotting_or_statistics():
     code = (
-        "import sys; from activebias.lab import figures, paper, significance, store, tables;"
-        "print([name for name in ('scipy', 'matplotlib', 'rich') if name in sys.modules])"
+        "import sys; from activebias.lab import figures, paper, significance, result_tables;"
+        "from activebias.lab.experiment import store;"
+        "print([name for name in ('scipy', 'matplotlib', 'rich', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

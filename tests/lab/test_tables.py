@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from activebias.lab.store import TrialResult
-from activebias.lab.tables import comparison_table, paper_findings, reproduction_table, summary
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.result_tables import comparison_table, paper_findings, reproduction_table, summary
 
 ALL = ("uni", "sd", "isd", "se", "spv", "stc", "scan", "wd", "we", "wpv", "wtc")
 # The order of the paper's row, with WPV on the wrong side of Scan.

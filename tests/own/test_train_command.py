@@ -17,11 +17,12 @@ import pandas as pd
 import activebias as ab
 from activebias.cli import app
 from activebias.own.models import load_model
-from activebias.own.progress import show_reading, show_training
-from activebias.own.runs import train_own
 from activebias.own.tables import read_table
-from activebias.own.training import EpochSeen
-from activebias.report.folder import read_run
+from activebias.own.train import train_own
+from activebias.runs.folder import read_run
+from activebias.training.checkpoints import Checkpoint
+from activebias.training.loop import EpochSeen, Run
+from activebias.training.progress import show_reading, show_training
 from own_data import made_up, write_digits, write_wine
 
 pytestmark = pytest.mark.usefixtures("own_place")
@@ -146,29 +147,23 @@ def test_a_recipe_writes_the_same_folder(tmp_path):
 
 @pytest.mark.parametrize("kind", ["own", "recipe"])
 def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
-    from activebias.own import training
-
     write_wine(tmp_path / "wine.csv")
     arguments = ("--csv", "wine.csv", "--target", "target") if kind == "own" else ("digits",)
     arguments = (*arguments, "--epochs", 9)
     run(*arguments, "--out", "whole")
-    learner = {"own": "OwnLearner", "recipe": "RecipeLearner"}[kind]
-    from activebias.own import recipes
-
-    kind_class = getattr(training if kind == "own" else recipes, learner)
-    train_epoch = kind_class.train_epoch
+    train_epoch = Run.train_epoch
 
     def stopped(self):
-        if len(self.curves["train_error"]) == 5:
+        if self.epoch == 5:
             raise KeyboardInterrupt
         train_epoch(self)
 
-    monkeypatch.setattr(training.Checkpoint, "due", lambda self: True)
-    monkeypatch.setattr(kind_class, "train_epoch", stopped)
+    monkeypatch.setattr(Checkpoint, "due", lambda self: True)
+    monkeypatch.setattr(Run, "train_epoch", stopped)
     assert "The same command goes on where it was." in run(*arguments, "--out", "again", code=130).stderr
     assert not (tmp_path / "again").exists()
     seen = []
-    monkeypatch.setattr(kind_class, "train_epoch", lambda self: (seen.append(1), train_epoch(self)))
+    monkeypatch.setattr(Run, "train_epoch", lambda self: (seen.append(1), train_epoch(self)))
     run(*arguments, "--out", "again")
     assert len(seen) == 4
     whole, again = read_run("whole"), read_run("again")

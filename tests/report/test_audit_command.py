@@ -12,9 +12,9 @@ from sklearn.metrics import average_precision_score
 import report_runs
 from activebias import audit
 from activebias.lab import get_recipe
-from activebias.lab.prepared import load_data, prepare
-from activebias.report.folder import Inputs, read_run
-from activebias.report.suspects import audit_run, rows
+from activebias.lab.experiment.prepared import load_data, prepare
+from activebias.runs.folder import Inputs, read_run
+from activebias.runs.suspects import audit_run, rows
 from small_run import HISTORY, images, invoke, write
 
 
@@ -141,7 +141,7 @@ def test_a_failed_write_leaves_the_old_file(run, tmp_path, monkeypatch):
     def fail(value):
         raise OSError("disk full")
 
-    monkeypatch.setattr("activebias.report.suspects.safe_cell", fail)
+    monkeypatch.setattr("activebias.runs.suspects.safe_cell", fail)
     assert invoke("audit", run.path, "--out", path).exit_code == 1
     assert path.read_text() == "old"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run", "suspects.csv"]

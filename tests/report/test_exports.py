@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import activebias as ab
-from activebias.report.exports import Visits, export_history, left_aligned, visits, write_cartography
+from activebias.runs.exports import Visits, export_history, left_aligned, visits, write_cartography
 from small_run import HISTORY, images, invoke, write
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import activebias as ab
-from activebias.report import folder as folders
-from activebias.report.folder import Inputs, Instances, Predictions, RunInfo, read_run, write_run
+from activebias.runs import folder as folders
+from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, read_run, write_run
 
 
 def a_bias(num=4, **settings):

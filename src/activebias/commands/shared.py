@@ -40,6 +40,8 @@ SideBySide = Annotated[
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
 
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
+
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 

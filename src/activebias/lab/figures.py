@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.result_tables import display_name, num_trials, trials_text
 from activebias.lab.significance import BASELINES, SAMPLING_METHODS, by_method, estimate, in_order
-from activebias.lab.store import TrialResult
-from activebias.lab.tables import display_name, num_trials, trials_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

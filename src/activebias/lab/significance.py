@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Literal, NamedTuple
 
-from activebias.lab.rules import of_latest_rules
-from activebias.lab.store import METRICS, ResultKey, TrialResult
+from activebias.lab.experiment.results import METRICS, ResultKey, TrialResult, of_latest_rules
 
 SAMPLING_METHODS: Final = ("uni", "sd", "isd", "se", "spv", "stc")
 WEIGHTING_METHODS: Final = ("scan", "wd", "we", "wpv", "wtc")
@@ -191,7 +190,7 @@ def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int
     return {method: values[method] for method in in_order(values)}
 
 
-def compare(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
+def against_baselines(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
     """Compare every method with its baseline, in the paper's order."""
     values = by_method(results, metric)
     baselines = {method: baseline_of(method, values) for method in values}

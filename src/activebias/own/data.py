@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from activebias import TokenIndex
-from activebias.lab.data import Examples
 from activebias.own.duplicates import Conflicts
-from activebias.report.folder import Inputs, Kind
+from activebias.runs.folder import Inputs, Kind
+from activebias.training.examples import Examples
 
 VALIDATION_SHARE = 0.2
 

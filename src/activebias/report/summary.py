@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from activebias.report.folder import RunInfo
-from activebias.report.suspects import excerpt
 from activebias.report.view import SURE, RunView
+from activebias.runs.folder import RunInfo
+from activebias.runs.suspects import excerpt
 
 # From this validation error on, in per cent, the summary says that the model is a weak judge.
 WEAK = 15.0

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from activebias.lab.data.container import IGNORE, Dataset
+from activebias.lab.data.dataset import Dataset
+from activebias.training.examples import IGNORE
 
 NOISE_KINDS = ("uniform", "uniform_other", "class_dependent", "human")
 

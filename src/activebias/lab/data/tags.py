@@ -6,7 +6,7 @@ BILOU: Begin, Inside and Last of an entity of several words, Unit for one word, 
 
 from collections.abc import Callable, Iterable, Sequence
 
-from activebias.lab.data.errors import DataError
+from activebias.training.reading import DataError
 
 SCHEMES = ("iob1", "iob2", "bio")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from activebias.lab.data.container import Dataset, Examples
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import read_lines
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.sources import Found, require
 from activebias.lab.data.vectors import Vocabulary, vocabulary_for
+from activebias.training.examples import Examples
+from activebias.training.reading import DataError, read_lines
 
 TREC_NAMES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _TRAIN_FILES = {1000: "train_1000.label", 5500: "train_5500.label"}

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.layers import conv2d, expect_shape, half_squares, linear, normal, uniform
+from activebias.training.layers import conv2d, expect_shape, half_squares, linear, normal, uniform
 
 _LEAK = 0.1
 _MARGIN = 2

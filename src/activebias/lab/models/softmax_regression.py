@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.layers import expect_shape, half_squares, normal
+from activebias.training.layers import expect_shape, half_squares, normal
 
 
 class SoftmaxRegression(nn.Module):

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.dropout import Dropout
-from activebias.lab.models.layers import (
+from activebias.training.dropout import Dropout
+from activebias.training.layers import (
     conv1d,
     expect_integers,
     expect_shape,
