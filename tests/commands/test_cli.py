@@ -195,7 +195,7 @@ def test_results_cannot_go_into_a_file(tmp_path, command, inside):
     file = tmp_path / "afile"
     file.write_text("mine")
     result = run(*command, "--out", file / "folder" if inside else file, code=2)
-    assert "`--out` must be a folder, but" in " ".join(result.stderr.replace("│", " ").split())
+    assert "Expected `--out` to be a folder, but" in " ".join(result.stderr.replace("│", " ").split())
     assert file.read_text() == "mine"
 
 
@@ -237,7 +237,7 @@ def test_theory(monkeypatch):
         (["compare", "mnist-fx"], 2, "Did you mean 'mnist-fc'"),
         (["compare", "digits", "--methods", "scan,wvp"], 2, "Did you mean 'wpv'"),
         (["compare", "digits", "--methods", ","], 2, "at least one method"),
-        (["compare", "digits", "--noise", "lots"], 2, "must be a share such as 0.1"),
+        (["compare", "digits", "--noise", "lots"], 2, "to be a share such as 0.1"),
         (["compare", "digits", "--trials", "0"], 2, "--trials"),
         (["compare", "digits", "--device", "tpu9"], 2, "--device"),
         (["compare", "digits", "--device", "meta"], 2, "--device"),
@@ -252,7 +252,7 @@ def test_theory(monkeypatch):
         (["data", "get", "mnits"], 2, "Did you mean 'mnist'?"),
         (["compare", "digits", "--noise", "human:worst"], 2, "Human labels exist for cifar10 and cifar100"),
         (["compare", "cifar10-lr", "--noise", "human:wrost"], 2, "cifar10 has the human labels aggregate"),
-        (["export", "nowhere", "--format", "csv", "--out", "x"], 2, "`--format` must be one of npz"),
+        (["export", "nowhere", "--format", "csv", "--out", "x"], 2, "Expected `--format` to be one of npz"),
         (["figures", "qt-cmn"], 2, "Did you mean 'qt-cnn'?"),
         (["data", "get", "ontonotes5", "--data", "nowhere"], 1, "cannot be downloaded, it is licensed"),
         (["figures", "qt-cnn"], 1, "There are no results of qt-cnn"),

@@ -98,13 +98,13 @@ def test_half_precision_is_for_sgd_on_a_gpu():
     ("action", "message"),
     [
         (lambda: get_recipe("mnist-fx"), "Did you mean 'mnist-fc'"),
-        (lambda: get_recipe("digits").shortened(0), "`epochs` must be at least 1, but got 0"),
-        (lambda: Noise.parse("many"), "`noise` must be a share such as 0.1"),
-        (lambda: Noise.parse("odd:0.1"), "`noise` must be of a kind among uniform,"),
+        (lambda: get_recipe("digits").shortened(0), "Expected `epochs` to be at least 1, but got 0"),
+        (lambda: Noise.parse("many"), "Expected `noise` to be a share such as 0.1"),
+        (lambda: Noise.parse("odd:0.1"), "Expected `noise` to be of a kind among uniform,"),
         (lambda: Noise.parse("1.5"), r"share of labels in \[0, 1\], but got 1.5"),
-        (lambda: Optimiser("sdg", 0.1), "`kind` must be sgd, adam or rmsprop"),
-        (lambda: Optimiser("sgd", 0.0), "`learning_rate` must be above 0"),
-        (lambda: replace(get_recipe("digits"), batch_size=0), "`batch_size` must be at least 1"),
+        (lambda: Optimiser("sdg", 0.1), "Expected `kind` to be sgd, adam or rmsprop"),
+        (lambda: Optimiser("sgd", 0.0), "Expected `learning_rate` to be above 0"),
+        (lambda: replace(get_recipe("digits"), batch_size=0), "Expected `batch_size` to be at least 1"),
     ],
 )
 def test_refusals(action, message):

@@ -147,9 +147,9 @@ def test_what_cannot_be_drawn_is_refused():
         convergence_figure(trials(["scan"]) + trials(["wpv"], epochs=5))
     with pytest.raises(ValueError, match="one recipe and one configuration"):
         convergence_figure(trials(["scan"]) + trials(["wpv"], config={}))
-    with pytest.raises(ValueError, match="curve must be one of test_error, train_error"):
+    with pytest.raises(ValueError, match="Expected `curve` to be one of test_error, train_error"):
         convergence_figure(trials(["scan"]), curve="loss")
-    with pytest.raises(ValueError, match="burn_in must be"):
+    with pytest.raises(ValueError, match="Expected `burn_in` to be"):
         convergence_figure(trials(["scan"]), burn_in=-1)
 
 

@@ -237,30 +237,52 @@ def test_the_models_own_regulariser_counts(tmp_path, monkeypatch):
 
 def test_results_cannot_go_into_a_file(tmp_path):
     (tmp_path / "afile").write_text("mine")
-    with pytest.raises(ValueError, match=r"`out` must be a folder, but .*afile is a file: choose another"):
+    with pytest.raises(
+        ValueError, match=r"Expected `out` to be a folder, but .*afile is a file: choose another"
+    ):
         lab.compare(net, made_up_data(0), made_up_data(1), out=tmp_path / "afile", **SHORT)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": nn.Linear(6, 2)}, TypeError, "`model` must be a function that builds a new model"),
-        ({"model": lambda: 3}, TypeError, "`model` must build a torch.nn.Module"),
-        ({"train": 3}, TypeError, r"`train` must be a pair \(inputs, labels\)"),
+        ({"model": nn.Linear(6, 2)}, TypeError, "Expected `model` to be a function that builds a new model"),
+        ({"model": lambda: 3}, TypeError, "Expected `model` to build a torch.nn.Module"),
+        ({"train": 3}, TypeError, r"Expected `train` to be a pair \(inputs, labels\)"),
         ({"train": (np.zeros((3, 6)), np.zeros(3))}, TypeError, "integer labels"),
         ({"methods": ["wvp"]}, ValueError, "Did you mean 'wpv'"),
-        ({"epochs": 0}, ValueError, "`epochs` must be at least 1"),
-        ({"epochs": 2}, ValueError, "`burn_in` must be less than `epochs`, 2, but got 2: nothing would be"),
-        ({"methods": TWO_OF_ONE_NAME}, ValueError, "`methods` must have different names, but got 'mine' twi"),
+        ({"epochs": 0}, ValueError, "Expected `epochs` to be at least 1"),
+        (
+            {"epochs": 2},
+            ValueError,
+            "Expected `burn_in` to be less than `epochs`, 2, but got 2: nothing would be",
+        ),
+        (
+            {"methods": TWO_OF_ONE_NAME},
+            ValueError,
+            "Expected `methods` to have different names, but got 'mine' twi",
+        ),
         ({"methods": ["wpv", "SGD-WPV"]}, ValueError, "but got 'wpv' twice"),
-        ({"noise": "lots"}, ValueError, "`noise` must be a share such as 0.1"),
-        ({"noise": "human:worst"}, ValueError, "`noise` must be of a kind that is drawn"),
-        ({"train": numbered_from(1)}, ValueError, r"`train` must have labels .* 0 to 1, but got 2: number"),
-        ({"test": numbered_from(1)}, ValueError, "`test` must have labels .* give the model 3 outputs"),
-        ({"test": numbered_from(-1)}, ValueError, "`test` must have labels from 0 on .* but got -1"),
-        ({"train": (torch.zeros(0, 6), [])}, (TypeError, ValueError), "`train` must"),
-        ({"model": lambda: nn.LSTM(6, 2)}, TypeError, "`model` must give a tensor .* gave tuple: wrap"),
-        ({"model": lambda: nn.Flatten(0)}, ValueError, r"a tensor \(8, classes\), but gave \(48,\)"),
+        ({"noise": "lots"}, ValueError, "Expected `noise` to be a share such as 0.1"),
+        ({"noise": "human:worst"}, ValueError, "Expected `noise` to be of a kind that is drawn"),
+        (
+            {"train": numbered_from(1)},
+            ValueError,
+            r"Expected `train` to have labels .* 0 to 1, but got 2: number",
+        ),
+        (
+            {"test": numbered_from(1)},
+            ValueError,
+            "Expected `test` to have labels .* give the model 3 outputs",
+        ),
+        ({"test": numbered_from(-1)}, ValueError, "Expected `test` to have labels from 0 on .* but got -1"),
+        ({"train": (torch.zeros(0, 6), [])}, (TypeError, ValueError), "Expected `train` to"),
+        (
+            {"model": lambda: nn.LSTM(6, 2)},
+            TypeError,
+            "Expected `model` to give a tensor .* got tuple: wrap",
+        ),
+        ({"model": lambda: nn.Flatten(0)}, ValueError, r"a tensor \(8, classes\), but got \(48,\)"),
     ],
 )
 def test_refusals(tmp_path, change, error, message):

@@ -156,7 +156,7 @@ def test_reproduction_of_methods_the_paper_does_not_have():
 def test_reproduction_of_another_row():
     results = trials({"scan": 62.0, "wpv": 60.0}, 3, recipe="cifar10-lr-calibrated")
     with pytest.raises(
-        ValueError, match=r"row must be one of the paper's, mnist-cnn.*'cifar10-lr-calibrated'"
+        ValueError, match=r"Expected `row` to be one of the paper's, mnist-cnn.*'cifar10-lr-calibrated'"
     ):
         reproduction_table(results)
     assert markdown_rows(reproduction_table(results, row="cifar10-lr"))["Scan"][3].startswith("62.4")

@@ -132,7 +132,7 @@ def test_compare_refuses_what_does_not_belong_together():
         against_baselines([trial("scan", 0, 3.0), trial("scan", 0, 4.0)])
     with pytest.raises(ValueError, match="at least one trial"):
         against_baselines([])
-    with pytest.raises(ValueError, match="metric must be one of best_test_error"):
+    with pytest.raises(ValueError, match="Expected `metric` to be one of best_test_error"):
         against_baselines([trial("scan", 0, 3.0)], "accuracy")
 
 
@@ -166,5 +166,5 @@ def test_every_number_of_the_paper_is_found():
     assert found == 222
     assert paper_value("mnist-fc", "wd", "best_test_error") == (2.17, 0.01)
     assert paper_value("no-such-row", "wd", "best_test_error") is None
-    with pytest.raises(ValueError, match="metric must be one of"):
+    with pytest.raises(ValueError, match="Expected `metric` to be one of"):
         paper_value("mnist-fc", "wd", "test")

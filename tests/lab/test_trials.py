@@ -236,7 +236,9 @@ def test_a_stopped_run_of_another_rule_is_not_gone_on_with(tmp_path, side_by_sid
 
 
 def test_batches_must_fit_the_data(tmp_path):
-    with pytest.raises(ValueError, match="`batch_size` must be at most the number of training examples, 50"):
+    with pytest.raises(
+        ValueError, match="Expected `batch_size` to be at most the number of training examples, 50"
+    ):
         run_trials(get_recipe("digits").limited(50), methods=["scan"], seeds=[0], place=Place(tmp_path))
 
 
@@ -245,7 +247,7 @@ def test_seeds_are_checked_before_anything_is_trained(tmp_path, seeds):
     def trained(done):
         raise AssertionError("trained first")
 
-    with pytest.raises(ValueError, match="`seeds` must be integers of at least 0"):
+    with pytest.raises(ValueError, match="Expected `seeds` to be integers of at least 0"):
         run_trials(
             lab_worker.small_recipe().shortened(2),
             methods=["scan"],

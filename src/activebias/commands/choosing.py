@@ -57,7 +57,9 @@ def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = Fa
             )
         methods = [method for method in methods if method.order == "scan"]
     if not methods:
-        raise typer.BadParameter("`--methods` must name at least one method that applies, such as scan,wpv.")
+        raise typer.BadParameter(
+            "Expected `--methods` to name at least one method that applies, such as scan,wpv."
+        )
     return list(dict.fromkeys(method.name for method in methods))
 
 

@@ -13,7 +13,7 @@ def find_device(device: str) -> str:
     except RuntimeError:
         kind = ""
     if kind not in ("cpu", "cuda"):
-        raise typer.BadParameter(f"`--device` must be auto, cpu, cuda or cuda:N, but got {device!r}.")
+        raise typer.BadParameter(f"Expected `--device` to be auto, cpu, cuda or cuda:N, but got {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("`--device` is cuda, but torch sees no CUDA device here: use --device cpu.")
     return device

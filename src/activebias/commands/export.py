@@ -26,7 +26,9 @@ def export(
     from activebias.runs.folder import read_run
 
     if format_name not in FORMATS:
-        raise typer.BadParameter(f"`--format` must be one of {', '.join(FORMATS)}, but got {format_name!r}.")
+        raise typer.BadParameter(
+            f"Expected `--format` to be one of {', '.join(FORMATS)}, but got {format_name!r}."
+        )
     number = export_history(read_run(run), out, format_name)
     if as_json:
         print_json({"run": str(run), "format": format_name, "num_instances": number, "out": str(out)})

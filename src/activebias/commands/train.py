@@ -214,7 +214,7 @@ def _share_or_path(text: str | None) -> float | Path:
         return Path(text)
     if not 0 < share < 1:
         raise typer.BadParameter(
-            f"`--validation` must be a share above 0 and below 1, or a file, but got {text}."
+            f"Expected `--validation` to be a share above 0 and below 1, or a file, but got {text}."
         )
     return share
 
@@ -223,7 +223,7 @@ def _epochs_or_auto(text: str) -> "BurnIn":
     if text == "auto":
         return "auto"
     if not text.isdecimal():
-        raise typer.BadParameter(f"`--burn-in` must be auto or a number of epochs, but got {text!r}.")
+        raise typer.BadParameter(f"Expected `--burn-in` to be auto or a number of epochs, but got {text!r}.")
     return int(text)
 
 

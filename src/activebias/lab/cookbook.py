@@ -322,6 +322,7 @@ def get_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         nearest = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)[0]
         raise ValueError(
-            f"`recipe` must be one of {', '.join(RECIPES)}, but got {name!r}. Did you mean {nearest!r}?"
+            f"Expected `recipe` to be one of {', '.join(RECIPES)}, but got {name!r}. Did you mean "
+            f"{nearest!r}?"
         )
     return RECIPES[name]()

@@ -117,8 +117,8 @@ def _noise(noise: Noise | str | float | None) -> Noise | None:
         noise = Noise.parse(str(noise))
     if noise is not None and noise.kind == "human":
         raise ValueError(
-            "`noise` must be of a kind that is drawn, such as uniform_other:0.2, but got human: labels that "
-            "people gave are those of CIFAR. Pass such labels of your own in `train`."
+            "Expected `noise` to be of a kind that is drawn, such as uniform_other:0.2, but got human: "
+            "labels that people gave are those of CIFAR. Pass such labels of your own in `train`."
         )
     return noise
 
@@ -127,8 +127,9 @@ def _check_burn_in(recipe: Recipe) -> None:
     """Refuse a training in which all methods would be the same: that is no finding about them."""
     if recipe.burn_in >= recipe.epochs:
         raise ValueError(
-            f"`burn_in` must be less than `epochs`, {recipe.epochs}, but got {recipe.burn_in}: nothing would "
-            "be emphasised, and no method differ from another. Train longer, or pass a smaller `burn_in`."
+            f"Expected `burn_in` to be less than `epochs`, {recipe.epochs}, but got {recipe.burn_in}: "
+            "nothing would be emphasised, and no method differ from another. Train longer, or pass a smaller "
+            "`burn_in`."
         )
 
 
@@ -136,17 +137,19 @@ def _num_classes(parts: dict[str, Examples]) -> int:
     """Return how many classes the labels are of; they must be counted from 0."""
     for name, part in parts.items():
         if len(part) == 0:
-            raise ValueError(f"`{name}` must hold at least one example, but it is empty.")
+            raise ValueError(f"Expected `{name}` to hold at least one example, but it is empty.")
         negative = part.targets[part.targets < 0]
         wrong = negative[negative != IGNORE] if part.targets.dim() == 2 else negative
         if len(wrong):
             raise ValueError(
-                f"`{name}` must have labels from 0 on (and -100 after a sentence's end, in tagging), but got "
-                f"{int(wrong[0])}: number the classes from 0."
+                f"Expected `{name}` to have labels from 0 on (and -100 after a sentence's end, in tagging), "
+                f"but got {int(wrong[0])}: number the classes from 0."
             )
     num_classes = 1 + int(max(part.targets.max() for part in parts.values()))
     if num_classes < 2:
-        raise ValueError("`train` and `test` must have labels of at least two classes, 0 and 1, but got one.")
+        raise ValueError(
+            "Expected `train` and `test` to have labels of at least two classes, 0 and 1, but got one."
+        )
     return num_classes
 
 
@@ -154,21 +157,21 @@ def _check_outputs(outputs: object, labels: torch.Size, parts: dict[str, Example
     """Refuse a model whose outputs do not fit the labels, before torch does so in the middle of a trial."""
     if not isinstance(outputs, Tensor):
         raise TypeError(
-            "`model` must give a tensor of one output a class, but gave "
+            "Expected `model` to give a tensor of one output a class, but got "
             f"{type(outputs).__name__}: wrap it in a module that returns the logits."
         )
     if outputs.shape[:-1] != labels:
         raise ValueError(
-            f"`model` must give one output a class, for labels of shape {tuple(labels)} a tensor "
-            f"({', '.join(map(str, labels))}, classes), but gave {tuple(outputs.shape)}."
+            f"Expected `model` to give one output a class, for labels of shape {tuple(labels)} a tensor "
+            f"({', '.join(map(str, labels))}, classes), but got {tuple(outputs.shape)}."
         )
     number = outputs.shape[-1]
     for name, part in parts.items():
         largest = int(part.targets.max())
         if largest >= number:
             raise ValueError(
-                f"`{name}` must have labels that the model has outputs for, 0 to {number - 1}, but got "
-                f"{largest}: number the classes from 0, or give the model {largest + 1} outputs."
+                f"Expected `{name}` to have labels that the model has outputs for, 0 to {number - 1}, but "
+                f"got {largest}: number the classes from 0, or give the model {largest + 1} outputs."
             )
 
 
@@ -176,10 +179,14 @@ def _examples(name: str, pair: tuple[Any, Any]) -> Examples:
     try:
         inputs, targets = pair
     except (TypeError, ValueError):
-        raise TypeError(f"`{name}` must be a pair (inputs, labels), but got {type(pair).__name__}.") from None
+        raise TypeError(
+            f"Expected `{name}` to be a pair (inputs, labels), but got {type(pair).__name__}."
+        ) from None
     labels = torch.as_tensor(targets)
     if labels.is_floating_point():
-        raise TypeError(f"`{name}` must have integer labels, but got {labels.dtype}: class numbers from 0.")
+        raise TypeError(
+            f"Expected `{name}` to have integer labels, but got {labels.dtype}: class numbers from 0."
+        )
     lengths = (labels != -100).sum(1) if labels.dim() == 2 else None
     return Examples((torch.as_tensor(inputs),), labels.long(), lengths)
 

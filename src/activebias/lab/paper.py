@@ -38,7 +38,7 @@ def paper_value(row: str, method: str, metric: str) -> tuple[float, float | None
     True
     """
     if metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {metric!r}")
+        raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {metric!r}")
     return _tables().get((row, method, metric))
 
 

@@ -268,7 +268,9 @@ def paper_findings(
 
 def _paper_estimates(row: str, items: Iterable[Comparison], metric: str) -> dict[str, Estimate]:
     if row not in paper_rows():
-        raise ValueError(f"row must be one of the paper's, {', '.join(paper_rows())}, but got {row!r}")
+        raise ValueError(
+            f"Expected `row` to be one of the paper's, {', '.join(paper_rows())}, but got {row!r}"
+        )
     values = {item.method: paper_value(row, item.method, metric) for item in items}
     return {method: paper_estimate(*value) for method, value in values.items() if value is not None}
 

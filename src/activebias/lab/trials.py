@@ -55,8 +55,8 @@ def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
     for method in map(get_method, methods):
         if method.name in resolved:
             raise ValueError(
-                f"`methods` must have different names, but got {method.name!r} twice: name one of them anew, "
-                "or leave it out."
+                f"Expected `methods` to have different names, but got {method.name!r} twice: name one of "
+                "them anew, or leave it out."
             )
         resolved[method.name] = method
     return resolved
@@ -73,7 +73,7 @@ def _checked_seed(value: Any) -> int:
     except TypeError:
         seed = -1
     if seed < 0 or isinstance(value, bool):
-        raise ValueError(f"`seeds` must be integers of at least 0, but got {value!r}.")
+        raise ValueError(f"Expected `seeds` to be integers of at least 0, but got {value!r}.")
     return seed
 
 

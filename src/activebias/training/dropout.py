@@ -37,7 +37,7 @@ class Dropout(nn.Module):
         """
         super().__init__()
         if not 0 < keep <= 1:
-            raise ValueError(f"Expected argument `keep` to be above 0 and at most 1, but got {keep}.")
+            raise ValueError(f"Expected `keep` to be above 0 and at most 1, but got {keep}.")
         self.keep, self.row_length = keep, row_length
         self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))

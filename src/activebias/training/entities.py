@@ -89,7 +89,7 @@ class EntityScorer:
         wanted, given = _integers("true", true), _integers("predicted", predicted)
         if wanted.shape != given.shape or wanted.ndim not in (1, 2):
             raise ValueError(
-                "Expected arguments `true` and `predicted` of one shape, (L,) or (sentences, L), "
+                "Expected `true` and `predicted` of one shape, (L,) or (sentences, L), "
                 f"but got {wanted.shape} and {given.shape}."
             )
         counted = wanted != ignore_index
@@ -125,7 +125,7 @@ class EntityScorer:
         """
         row = _integers("sequence", sequence)
         if row.ndim != 1:
-            raise ValueError(f"Expected argument `sequence` of shape (L,), but got {row.shape}.")
+            raise ValueError(f"Expected `sequence` of shape (L,), but got {row.shape}.")
         self._check("sequence", row)
         line = self._lines(torch.from_numpy(row)[None], _places(torch.ones(row.shape, dtype=torch.bool)))
         ends, starts, types = (each[0] for each in self._ends(line))
@@ -140,8 +140,7 @@ class EntityScorer:
         if tags.size and (tags.min() < 0 or tags.max() >= len(self.tags)):
             worst = tags.min() if tags.min() < 0 else tags.max()
             raise ValueError(
-                f"Expected argument `{name}` to hold tag numbers from 0 to {len(self.tags) - 1}, "
-                f"but got {worst}."
+                f"Expected `{name}` to hold tag numbers from 0 to {len(self.tags) - 1}, but got {worst}."
             )
 
     def _lines(self, tags: Tensor, place: Tensor) -> Tensor:
@@ -195,7 +194,7 @@ def entity_f1(true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]])
     for number, (wanted, given) in enumerate(zip(true, predicted, strict=True)):
         if len(wanted) != len(given):
             raise ValueError(
-                f"Expected arguments `true` and `predicted` to have sentences of the same lengths, "
+                f"Expected `true` and `predicted` to have sentences of the same lengths, "
                 f"but got {len(wanted)} and {len(given)} tags in sentence {number}."
             )
         wanted_entities, given_entities = set(entities_of(wanted)), set(entities_of(given))
@@ -211,7 +210,7 @@ def _split(tag: str) -> tuple[str, str]:
     letter, separator, kind = tag.partition("-")
     if letter not in _LETTERS or not separator or not kind:
         raise ValueError(
-            f"Expected argument `tags` to hold `O` or one of B, I, E, S, L, U with `-type`, but got {tag!r}."
+            f"Expected `tags` to hold `O` or one of B, I, E, S, L, U with `-type`, but got {tag!r}."
         )
     return _LETTERS[letter], kind
 
@@ -226,5 +225,5 @@ def _begins(before: str, letter: str, same_type: bool) -> bool:
 def _integers(name: str, values: Any) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"Expected argument `{name}` to hold integer tag numbers, but got {array.dtype}.")
+        raise TypeError(f"Expected `{name}` to hold integer tag numbers, but got {array.dtype}.")
     return array.astype(np.int64)

@@ -35,7 +35,9 @@ class Examples:
         if not self.inputs:
             raise ValueError("`inputs` needs at least one tensor, but got none.")
         if self.targets.dtype != torch.int64:
-            raise TypeError(f"`targets` must be int64, but got {self.targets.dtype}: call `.long()` on it.")
+            raise TypeError(
+                f"Expected `targets` to be int64, but got {self.targets.dtype}: call `.long()` on it."
+            )
         count = self.targets.shape[0]
         others = [("inputs", tensor) for tensor in self.inputs]
         if self.lengths is not None:

@@ -27,8 +27,8 @@ def build_seeded(model: Callable[[], nn.Module], seed: int) -> nn.Module:
     """Build a user's model under a random state of its own, and put the caller's back."""
     if isinstance(model, nn.Module):
         raise TypeError(
-            "`model` must be a function that builds a new model for every trial, such as `lambda: Net()`, "
-            f"but got a {type(model).__name__} itself."
+            "Expected `model` to be a function that builds a new model for every trial, such as `lambda: "
+            f"Net()`, but got a {type(model).__name__} itself."
         )
     # A model of the user's own draws from global states: lend it others, and put the old ones back.
     of_numpy, of_python = np.random.get_state(), random.getstate()
@@ -42,7 +42,9 @@ def build_seeded(model: Callable[[], nn.Module], seed: int) -> nn.Module:
         np.random.set_state(of_numpy)
         random.setstate(of_python)
     if not isinstance(built, nn.Module):
-        raise TypeError(f"`model` must build a torch.nn.Module when called, but gave {type(built).__name__}.")
+        raise TypeError(
+            f"Expected `model` to build a torch.nn.Module when called, but got {type(built).__name__}."
+        )
     return built
 
 

@@ -113,7 +113,7 @@ def expect_shape(name: str, tensor: Tensor, expected: Sequence[int | str]) -> No
 
     >>> expect_shape("images", torch.zeros(5, 1, 8, 8), ("B", 1, 28, 28))
     Traceback (most recent call last):
-    ValueError: Expected argument `images` of shape (B, 1, 28, 28), but got (5, 1, 8, 8).
+    ValueError: Expected `images` of shape (B, 1, 28, 28), but got (5, 1, 8, 8).
     """
     same_rank = tensor.dim() == len(expected)
     if same_rank and all(
@@ -121,7 +121,7 @@ def expect_shape(name: str, tensor: Tensor, expected: Sequence[int | str]) -> No
     ):
         return
     wanted_shape = ", ".join(str(size) for size in expected)
-    raise ValueError(f"Expected argument `{name}` of shape ({wanted_shape}), but got {tuple(tensor.shape)}.")
+    raise ValueError(f"Expected `{name}` of shape ({wanted_shape}), but got {tuple(tensor.shape)}.")
 
 
 def expect_integers(name: str, tensor: Tensor) -> None:
@@ -129,11 +129,11 @@ def expect_integers(name: str, tensor: Tensor) -> None:
 
     >>> expect_integers("words", torch.zeros(2))
     Traceback (most recent call last):
-    ValueError: Expected argument `words` of dtype int32 or int64 (row numbers), but got float32.
+    ValueError: Expected `words` of dtype int32 or int64 (row numbers), but got float32.
     """
     if tensor.dtype not in (torch.int32, torch.int64):
         came = str(tensor.dtype).removeprefix("torch.")
-        raise ValueError(f"Expected argument `{name}` of dtype int32 or int64 (row numbers), but got {came}.")
+        raise ValueError(f"Expected `{name}` of dtype int32 or int64 (row numbers), but got {came}.")
 
 
 def _filled(layer: _Layer, initial: Initialiser, bias: float | None) -> _Layer:

@@ -247,7 +247,7 @@ def test_cifar100_both_forms(tmp_path, labels, byte, num_classes):
         assert dataset.train.targets.tolist() == (coarse, fine)[byte]
         assert dataset.num_classes == num_classes
         assert np.array_equal(dataset.train.inputs[0].flatten(1).numpy(), pixels)
-    with pytest.raises(DataError, match="`labels` must be fine or coarse"):
+    with pytest.raises(DataError, match="Expected `labels` to be fine or coarse"):
         load("cifar100", tmp_path / "a", labels="both")
 
 

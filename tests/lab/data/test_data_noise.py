@@ -101,8 +101,8 @@ def test_padding_stays():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: uniform(LABELS, 10, 1.5, seed=0), "`fraction` must lie in"),
-        (lambda: uniform(LABELS, 5, 0.5, seed=0), "`labels` must lie in 0 to 4"),
+        (lambda: uniform(LABELS, 10, 1.5, seed=0), "`fraction` to lie in"),
+        (lambda: uniform(LABELS, 5, 0.5, seed=0), "`labels` to lie in 0 to 4"),
         (lambda: uniform_other(LABELS * 0, 1, 0.5, seed=0), "at least 2"),
         (lambda: class_dependent(LABELS, 10, seed=0), "exactly one"),
         (lambda: class_dependent(LABELS, 10, pairs={0: 1}, seed=0), "needs `fraction`"),
@@ -110,7 +110,7 @@ def test_padding_stays():
             lambda: class_dependent(LABELS, 10, transition=torch.eye(10), fraction=0.1, seed=0),
             "belongs to `pairs`",
         ),
-        (lambda: class_dependent(LABELS, 10, transition=torch.eye(3), seed=0), r"must be \(10, 10\)"),
+        (lambda: class_dependent(LABELS, 10, transition=torch.eye(3), seed=0), r"to be \(10, 10\)"),
         (lambda: class_dependent(LABELS, 10, transition=torch.ones(10, 10), seed=0), "summing to 1"),
         (lambda: flip_matrix(3, {0: 3}, 0.1), "classes 0 to 2"),
     ],

@@ -36,7 +36,7 @@ def test_containers_refuse_what_does_not_belong_together():
         Examples(good.inputs, good.targets, torch.ones(3))
     with pytest.raises(ValueError, match="at least one tensor"):
         Examples((), good.targets)
-    with pytest.raises(TypeError, match="`targets` must be int64"):
+    with pytest.raises(TypeError, match="Expected `targets` to be int64"):
         Examples(good.inputs, torch.zeros(2))
     with pytest.raises(ValueError, match="1 names for 2 classes"):
         Dataset("toy", good, good, 2, ("a",))

@@ -76,7 +76,7 @@ def test_from_bilou_refuses_broken_entities(tags):
 
 @pytest.mark.parametrize("convert", [to_bilou, from_bilou])
 def test_unknown_scheme(convert):
-    with pytest.raises(ValueError, match="`scheme` must be one of"):
+    with pytest.raises(ValueError, match="Expected `scheme` to be one of"):
         convert(["O"], "iobes")
 
 

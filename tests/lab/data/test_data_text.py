@@ -146,7 +146,7 @@ def test_small_training_set_is_the_head_of_the_large_one(tmp_path):
     assert len(load("trec", tmp_path, **options).train) == 1200
     with pytest.raises(DataError, match=r"train_5500.label is missing"):
         load("trec", tmp_path, train_size=5500, **options)
-    with pytest.raises(DataError, match="`train_size` must be 1000 or 5500"):
+    with pytest.raises(DataError, match="Expected `train_size` to be 1000 or 5500"):
         load("trec", tmp_path, train_size=7, **options)
 
 
@@ -248,7 +248,7 @@ def test_conll2003_made_up(tmp_path):
     dataset = load("conll2003", tmp_path, vectors=None)
     names = [[dataset.class_names[k] for k in row] for row in dataset.train.targets]
     assert names == [["U-PER", "O"], ["U-LOC", "U-LOC"]]
-    with pytest.raises(DataError, match="`evaluate_on` must be test or development"):
+    with pytest.raises(DataError, match="Expected `evaluate_on` to be test or development"):
         load("conll2003", tmp_path, vectors=None, evaluate_on="train")
     write(tmp_path / "conll2003" / "eng.testb", "Ada NN O\n")
     with pytest.raises(DataError, match=r"eng.testb, line 1: 3 columns where 4 are expected"):

@@ -58,7 +58,7 @@ def test_a_result_of_another_rule_is_another_result(tmp_path):
     assert store.missing("digits", CONFIG, rules, [0]) == []
     assert store.missing("digits", CONFIG, rules | {"mine": "order uniform"}, [0]) == [("mine", 0)]
     assert store.missing("digits", CONFIG, ["mine"], [0]) == [("mine", 0)]
-    with pytest.raises(ValueError, match="rule must be a string"):
+    with pytest.raises(ValueError, match="`rule` to be a string"):
         make(rule=3)
 
 
@@ -156,22 +156,22 @@ def test_the_hash_never_changes():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test_error": [1.0, float("nan")]}, "test_error .*nan at epoch 1"),
-        ({"train_error": [float("inf")]}, "train_error .*inf at epoch 0"),
+        ({"test_error": [1.0, float("nan")]}, "`test_error` .*nan at epoch 1"),
+        ({"train_error": [float("inf")]}, "`train_error` .*inf at epoch 0"),
         ({"test_error": [101.0]}, "0 to 100"),
-        ({"test_error": []}, "test_error .*empty"),
+        ({"test_error": []}, "`test_error` .*empty"),
         ({"test_error": "12"}, "sequence of numbers"),
         ({"seconds": float("nan")}, "seconds"),
-        ({"config": {"lr": float("inf")}}, "config.lr .*inf"),
+        ({"config": {"lr": float("inf")}}, "`config.lr` .*inf"),
         ({"config": {"a": {"b": [0, float("nan")]}}}, r"config.a.b\[1\]"),
         ({"config": {1: 2}}, "strings as keys"),
-        ({"config": 3}, "config must be a dict"),
-        ({"recipe": "../secret"}, "recipe must be"),
-        ({"recipe": ""}, "recipe must be"),
-        ({"method": ""}, "method must be"),
-        ({"seed": -1}, "seed must be"),
-        ({"seed": True}, "seed must be"),
-        ({"device": None}, "device must be"),
+        ({"config": 3}, "`config` to be a dict"),
+        ({"recipe": "../secret"}, "Expected `recipe` to be"),
+        ({"recipe": ""}, "Expected `recipe` to be"),
+        ({"method": ""}, "Expected `method` to be"),
+        ({"seed": -1}, "Expected `seed` to be"),
+        ({"seed": True}, "Expected `seed` to be"),
+        ({"device": None}, "`device` to be"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(changes, message):
@@ -180,7 +180,7 @@ def test_what_cannot_be_stored_is_refused(changes, message):
 
 
 def test_objects_in_the_configuration_are_refused():
-    with pytest.raises(TypeError, match=r"config\.path must be .* but got PosixPath; convert it"):
+    with pytest.raises(TypeError, match=r"`config\.path` to be .* but got PosixPath; convert it"):
         make(config={"path": ResultStore("x").folder})
 
 
@@ -188,7 +188,7 @@ def test_non_finite_numbers_are_refused_at_append(tmp_path):
     store = ResultStore(tmp_path)
     result = make()
     result.config["late"] = float("nan")
-    with pytest.raises(ValueError, match=r"config\.late must be a finite number"):
+    with pytest.raises(ValueError, match=r"`config\.late` to be a finite number"):
         store.append(result)
     assert store.load("digits") == []
 
@@ -240,8 +240,8 @@ def test_only_the_line_end_is_missing(tmp_path):
         (lambda line: line.replace('"digits"', '"digits2"'), "does not belong in this file"),
         (lambda line: line.replace("9.0", "NaN"), "NaN is not a number"),
         (lambda line: line.replace('"best_test_error": 4.1', '"best_test_error": 3.1'), "curves give 4.1"),
-        (lambda line: line.replace('"train_error": [', '"other": ['), "curves must be"),
-        (lambda line: line.replace("[8.0, 3.0, 2.0]", "7"), "train_error must be a sequence"),
+        (lambda line: line.replace('"train_error": [', '"other": ['), "Expected `curves` to be"),
+        (lambda line: line.replace("[8.0, 3.0, 2.0]", "7"), "`train_error` to be a sequence"),
         (lambda line: line.replace("[8.0, 3.0, 2.0]", "[[8.0]]"), "line 2: not a result"),
     ],
 )

@@ -334,9 +334,7 @@ def test_sentence_cnn_against_plain_windows():
 
 @pytest.mark.parametrize("row", MODELS)
 def test_a_wrong_shape_is_refused(row):
-    with pytest.raises(
-        ValueError, match=r"Expected argument `\w+` of shape \(B, .*, but got \(2, 5, 5, 5, 5\)"
-    ):
+    with pytest.raises(ValueError, match=r"Expected `\w+` of shape \(B, .*, but got \(2, 5, 5, 5, 5\)"):
         MODELS[row](generator())(torch.zeros(2, 5, 5, 5, 5, dtype=torch.int64))
 
 

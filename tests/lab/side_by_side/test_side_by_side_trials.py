@@ -155,7 +155,7 @@ def test_a_stopped_group_goes_on_even_if_the_memory_suggests_other_groups(tmp_pa
 
 @pytest.mark.parametrize("number", [0, -2])
 def test_a_place_refuses_no_models_at_once(tmp_path, number):
-    with pytest.raises(ValueError, match="`side_by_side` must be at least 1"):
+    with pytest.raises(ValueError, match="Expected `side_by_side` to be at least 1"):
         Place(tmp_path, side_by_side=number)
 
 

@@ -47,7 +47,7 @@ def load_cifar100(
 ) -> Dataset:
     """Load CIFAR-100: uint8 pixels (N, 3, 32, 32); ``labels``: "fine" (100 classes) or "coarse" (20)."""
     if labels not in ("fine", "coarse"):
-        raise DataError(f"`labels` must be fine or coarse, but got {labels!r}.")
+        raise DataError(f"Expected `labels` to be fine or coarse, but got {labels!r}.")
     return _load("cifar100", labels, root, human, verify)
 
 

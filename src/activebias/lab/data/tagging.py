@@ -99,7 +99,7 @@ def load_ontonotes5(
 
 def _check_part(evaluate_on: str) -> None:
     if evaluate_on not in _PARTS[1:]:
-        raise DataError(f"`evaluate_on` must be test or development, but got {evaluate_on!r}.")
+        raise DataError(f"Expected `evaluate_on` to be test or development, but got {evaluate_on!r}.")
 
 
 def _read_parts(

@@ -41,7 +41,7 @@ def to_bilou(
     ['B-LOC', 'L-LOC', 'U-LOC', 'U-ORG']
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
+        raise ValueError(f"Expected `scheme` to be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
     place = where or _position
     allowed = None if types is None else frozenset(types)
     kinds: list[str | None] = []
@@ -79,7 +79,7 @@ def from_bilou(tags: Sequence[str], scheme: str = "bio") -> list[str]:
     ['I-LOC', 'I-LOC', 'B-LOC']
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
+        raise ValueError(f"Expected `scheme` to be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
     result = []
     previous: str | None = None
     expects_more = False

@@ -62,7 +62,7 @@ def load_trec(
     ``dimensions`` are reduced by PCA. Training and test questions are padded to one common length.
     """
     if train_size not in _TRAIN_FILES:
-        raise DataError(f"`train_size` must be 1000 or 5500, but got {train_size}.")
+        raise DataError(f"Expected `train_size` to be 1000 or 5500, but got {train_size}.")
     found = require("trec", root, verify=verify)
     train, test = _train_questions(found, train_size), read_questions(found.path("TREC_10.label"))
     vocabulary, matrix, notes = vocabulary_for(

@@ -31,7 +31,7 @@ def check_folder(folder: Path, argument: str) -> None:
     """Raise unless `folder` is one, or can become one: what stands at its place is no file."""
     found = next((path for path in (folder, *folder.parents) if path.exists()), None)
     if found is not None and not found.is_dir():
-        raise ValueError(f"`{argument}` must be a folder, but {found} is a file: choose another name.")
+        raise ValueError(f"Expected `{argument}` to be a folder, but {found} is a file: choose another name.")
 
 
 @final
@@ -52,7 +52,9 @@ class Place:
         """Refuse a folder that is none, and a number of models that trains nothing."""
         check_folder(self.folder, "folder")
         if self.side_by_side is not None and self.side_by_side < 1:
-            raise ValueError(f"`side_by_side` must be at least 1, or None, but got {self.side_by_side}.")
+            raise ValueError(
+                f"Expected `side_by_side` to be at least 1, or None, but got {self.side_by_side}."
+            )
 
     @property
     def store(self) -> ResultStore:

@@ -62,7 +62,7 @@ def prepare(
         )
     if len(dataset.train) < recipe.batch_size:
         raise ValueError(
-            f"`batch_size` must be at most the number of training examples, {len(dataset.train)}, "
+            f"Expected `batch_size` to be at most the number of training examples, {len(dataset.train)}, "
             f"but got {recipe.batch_size}."
         )
     tokens = None

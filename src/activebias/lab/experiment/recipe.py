@@ -37,9 +37,9 @@ class Optimiser:
     def __post_init__(self) -> None:
         """Refuse what no training could use."""
         if self.kind not in ("sgd", "adam", "rmsprop"):
-            raise ValueError(f"`kind` must be sgd, adam or rmsprop, but got {self.kind!r}.")
+            raise ValueError(f"Expected `kind` to be sgd, adam or rmsprop, but got {self.kind!r}.")
         if not self.learning_rate > 0:
-            raise ValueError(f"`learning_rate` must be above 0, but got {self.learning_rate}.")
+            raise ValueError(f"Expected `learning_rate` to be above 0, but got {self.learning_rate}.")
 
     def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate of a 0-based epoch."""
@@ -86,9 +86,13 @@ class Noise:
     def __post_init__(self) -> None:
         """Refuse kinds and shares that do not exist."""
         if self.kind not in NOISE_KINDS:
-            raise ValueError(f"`noise` must be of a kind among {', '.join(NOISE_KINDS)}, not {self.kind!r}.")
+            raise ValueError(
+                f"Expected `noise` to be of a kind among {', '.join(NOISE_KINDS)}, not {self.kind!r}."
+            )
         if self.kind != "human" and not (self.fraction is not None and 0 <= self.fraction <= 1):
-            raise ValueError(f"`noise` must have a share of labels in [0, 1], but got {self.fraction}.")
+            raise ValueError(
+                f"Expected `noise` to have a share of labels in [0, 1], but got {self.fraction}."
+            )
 
     @staticmethod
     def parse(text: str) -> "Noise | None":
@@ -100,7 +104,7 @@ class Noise:
             fraction = float(rest)
         except ValueError:
             raise ValueError(
-                f"`noise` must be a share such as 0.1, KIND:SHARE such as uniform_other:0.2, or "
+                f"Expected `noise` to be a share such as 0.1, KIND:SHARE such as uniform_other:0.2, or "
                 f"human:ANNOTATION, but got {text!r}."
             ) from None
         return None if fraction == 0 else Noise(kind or "uniform", fraction)
@@ -143,7 +147,7 @@ class Recipe:
         """Refuse numbers that no run could follow."""
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
-                raise ValueError(f"`{name}` must be at least {least}, but got {getattr(self, name)}.")
+                raise ValueError(f"Expected `{name}` to be at least {least}, but got {getattr(self, name)}.")
 
     def in_half_precision(self, device: torch.device) -> bool:
         """Tell whether models trained side by side on `device` run in bf16: on a GPU, trained by SGD."""
@@ -175,7 +179,7 @@ class Recipe:
         The learning rate's schedule stays as it is, by epoch.
         """
         if epochs < 1:
-            raise ValueError(f"`epochs` must be at least 1, but got {epochs}.")
+            raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}.")
         burn_in = min(round(self.burn_in * epochs / self.epochs), epochs - 1)
         return replace(self, epochs=epochs, burn_in=burn_in)
 

@@ -112,26 +112,30 @@ class TrialResult:
         """Refuse what could not be stored or compared later, while the run that made it is still known."""
         check_recipe_name(self.recipe)
         if not isinstance(self.method, str) or not self.method:
-            raise ValueError(f"method must be a method's name such as 'wpv', but got {self.method!r}")
+            raise ValueError(
+                f"Expected `method` to be a method's name such as 'wpv', but got {self.method!r}"
+            )
         if type(self.seed) is not int or self.seed < 0:
-            raise ValueError(f"seed must be an int of at least 0, but got {self.seed!r}")
+            raise ValueError(f"Expected `seed` to be an int of at least 0, but got {self.seed!r}")
         object.__setattr__(self, "test_error", _curve(self.test_error, "test_error"))
         object.__setattr__(self, "train_error", _curve(self.train_error, "train_error"))
         for name, value in (("device", self.device), ("time", self.time), ("rule", self.rule or "")):
             if not isinstance(value, str):
-                raise ValueError(f"{name} must be a string, but got {value!r}")
+                raise ValueError(f"Expected `{name}` to be a string, but got {value!r}")
         for name, mapping in (
             ("config", self.config),
             ("versions", self.versions),
             ("details", self.details),
         ):
             if not isinstance(mapping, Mapping):
-                raise ValueError(f"{name} must be a dict, but got {mapping!r}")
+                raise ValueError(f"Expected `{name}` to be a dict, but got {mapping!r}")
             _canonical(mapping, name)
             # A copy as JSON gives it back: what the caller changes later, or a tuple, makes no difference.
             object.__setattr__(self, name, json.loads(json.dumps(mapping, default=dict)))
         if not isinstance(self.seconds, (int, float)) or not math.isfinite(self.seconds) or self.seconds < 0:
-            raise ValueError(f"seconds must be a finite number of at least 0, but got {self.seconds!r}")
+            raise ValueError(
+                f"Expected `seconds` to be a finite number of at least 0, but got {self.seconds!r}"
+            )
         object.__setattr__(self, "seconds", round(float(self.seconds), 3))
 
     @property
@@ -157,7 +161,7 @@ class TrialResult:
     def metric(self, name: str) -> float:
         """Return one of the protocol's three numbers by its name."""
         if name not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {name!r}")
+            raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {name!r}")
         return float(getattr(self, name))
 
     def to_json(self) -> str:
@@ -187,7 +191,7 @@ class TrialResult:
             raise ValueError(f"no field {', '.join(missing)}")
         curves = line["curves"]
         if not isinstance(curves, dict) or not {"test_error", "train_error"} <= curves.keys():
-            raise ValueError("curves must be an object with test_error and train_error")
+            raise ValueError("Expected `curves` to be an object with test_error and train_error")
         result = TrialResult(
             **{name: line[name] for name in copied},
             test_error=curves["test_error"],
@@ -218,22 +222,23 @@ def check_recipe_name(recipe: object) -> str:
     """Return a recipe's name, which becomes that of a file: nothing in it may lead out of the folder."""
     if not isinstance(recipe, str) or not _RECIPE_NAME.fullmatch(recipe):
         raise ValueError(
-            f"recipe must be letters, digits, '-', '_' and '.', such as 'mnist-fc', but got {recipe!r}"
+            "Expected `recipe` to be letters, digits, '-', '_' and '.', such as 'mnist-fc', but got "
+            f"{recipe!r}"
         )
     return recipe
 
 
 def _curve(values: object, name: str) -> tuple[float, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a sequence of numbers, but got {values!r}")
+        raise ValueError(f"Expected `{name}` to be a sequence of numbers, but got {values!r}")
     curve = tuple(round(float(value), _DECIMALS) for value in values)
     if not curve:
-        raise ValueError(f"{name} must hold one error per epoch, but it is empty")
+        raise ValueError(f"Expected `{name}` to hold one error per epoch, but it is empty")
     for epoch, value in enumerate(curve):
         if not 0 <= value <= 100:  # also refuses nan
             raise ValueError(
-                f"{name} must hold finite errors in per cent, 0 to 100, but got {value} at epoch {epoch}; "
-                "a model that diverged still has an error: count its wrong predictions"
+                f"Expected `{name}` to hold finite errors in per cent, 0 to 100, but got {value} at epoch "
+                f"{epoch}; a model that diverged still has an error: count its wrong predictions"
             )
     return curve
 
@@ -246,16 +251,18 @@ def _canonical(value: object, name: str) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{name} must be a finite number, but got {value}; use None for 'not set'")
+            raise ValueError(
+                f"Expected `{name}` to be a finite number, but got {value}; use None for 'not set'"
+            )
         return int(value) if value.is_integer() else float(value)
     if isinstance(value, Mapping):
         if bad := [key for key in value if not isinstance(key, str)]:
-            raise ValueError(f"{name} must have strings as keys, but got {bad[0]!r}")
+            raise ValueError(f"Expected `{name}` to have strings as keys, but got {bad[0]!r}")
         return {key: _canonical(item, f"{name}.{key}") for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
         return [_canonical(item, f"{name}[{position}]") for position, item in enumerate(value)]
     raise TypeError(
-        f"{name} must be None, bool, int, float, str, list or dict, but got {type(value).__name__}; "
+        f"Expected `{name}` to be None, bool, int, float, str, list or dict, but got {type(value).__name__}; "
         "convert it before storing"
     )
 

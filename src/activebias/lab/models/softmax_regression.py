@@ -30,7 +30,7 @@ class SoftmaxRegression(nn.Module):
         super().__init__()
         if mean.dim() != 3 or not mean.is_floating_point():
             raise ValueError(
-                "Expected argument `mean` to be the mean training image, floating point of shape (C, H, W), "
+                "Expected `mean` to be the mean training image, floating point of shape (C, H, W), "
                 f"but got {mean.dtype} of shape {tuple(mean.shape)}."
             )
         self.register_buffer("mean", mean.detach().to(torch.float32, copy=True))
