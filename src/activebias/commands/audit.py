@@ -30,9 +30,8 @@ def audit(
     debug: Debug = False,
 ) -> None:
     """Rank the training instances of a run by how likely their label is wrong."""
-    from activebias.report.summary import weak_judge
     from activebias.runs.folder import read_run
-    from activebias.runs.suspects import audit_run, rows, write_csv
+    from activebias.runs.suspects import audit_run, rows, weak_judge, write_csv
 
     folder = read_run(run)
     found = audit_run(folder)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from activebias import Audit, audit
 from activebias.internal import replacing
 from activebias.runs.cells import safe_cell
-from activebias.runs.folder import Inputs, RunFolder
+from activebias.runs.folder import Inputs, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
+# From this validation error on, in per cent, a model is a weak judge of labels.
+WEAK = 15.0
 
 
 def audit_run(folder: RunFolder) -> Audit:
@@ -25,6 +27,17 @@ def audit_run(folder: RunFolder) -> Audit:
         instances.believed,
         rival=instances.rival_prob,
         prior=1 / len(folder.info.class_names),
+    )
+
+
+def weak_judge(info: RunInfo) -> str:
+    """Return a sentence on a model that errs often itself, or nothing."""
+    errors = info.curves.get("validation_error", ())
+    if not len(errors) or min(errors) <= WEAK:
+        return ""
+    return (
+        f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
+        "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
     )
 
 
