@@ -1,5 +1,6 @@
 """The core stands alone, and the rooms around it import each other along the arrows only."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -151,3 +152,11 @@ def test_a_room_brings_in_no_room_that_it_must_not(room, others):
     brought = set(result.stdout.split())
     assert room in brought
     assert brought.isdisjoint(others)
+
+
+@pytest.mark.parametrize("room", ["", ".lab", ".own", ".runs", ".report"])
+def test_the_names_at_the_top_of_a_room_are_there(room):
+    package = importlib.import_module(f"activebias{room}")
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    with pytest.raises(AttributeError, match=f"module 'activebias{room}' has no attribute 'nothing'"):
+        _ = package.nothing

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import typer
 
-from activebias.commands.shared import Debug, Json, Out, Quiet, Seed, Trials, print_json, reports_errors, show
+from activebias.commands.shared import (
+    Debug,
+    Json,
+    NumTrials,
+    Out,
+    Quiet,
+    Seed,
+    print_json,
+    reports_errors,
+    show,
+)
 
 app = typer.Typer()
 
@@ -13,7 +23,7 @@ app = typer.Typer()
 @reports_errors
 def demo(
     out: Out = Path("runs"),
-    trials: Trials = None,
+    trials: NumTrials = None,
     seed: Seed = 0,
     as_json: Json = False,
     quiet: Quiet = False,

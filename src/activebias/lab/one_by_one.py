@@ -1,8 +1,9 @@
 """Trials one model at a time: a burn-in is trained once, then every method goes on from it by itself."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, final
 
 from activebias import ActiveBias, Method
 from activebias.lab.experiment.place import EpochDone, Listener, Place
@@ -49,101 +50,83 @@ def build_run(
     return Run(task, model, recipe.optimiser.build(model.parameters()), biases, observed=observed)
 
 
-def train_one_by_one(
-    recipe: Recipe,
-    data: Prepared,
-    methods: Sequence[Method],
-    seed: int,
-    place: Place,
-    listener: Listener,
-    *,
-    keep_models: bool,
-) -> None:
-    """Train the methods of one trial and store their results: those that scan, then those that draw."""
-    for scans in (True, False):
-        group = [method for method in methods if (method.order == "scan") is scans]
-        if group:
-            _train_group(recipe, data, group, seed, place, listener, keep_models)
+@final
+@dataclass(frozen=True)
+class OneByOne:
+    """The methods of one trial, trained one after the other."""
 
+    recipe: Recipe
+    data: Prepared
+    seed: int
+    place: Place
+    listener: Listener
+    keep_models: bool
 
-def _train_group(
-    recipe: Recipe,
-    data: Prepared,
-    methods: Sequence[Method],
-    seed: int,
-    place: Place,
-    listener: Listener,
-    keep_models: bool,
-) -> None:
-    """Train the burn-in that these methods share, then each method from there."""
-    shared = _burn_in_checkpoint(recipe, methods[0], seed, place, keep_models)
-    branch_point: dict[str, Any] | None = None
-    for method in methods:
-        own = _own_checkpoint(recipe, method, seed, place, keep_models)
-        run = build_run(recipe, data, [method], seed=seed)
-        if (state := own.read()) is not None:
+    def train(self, methods: Sequence[Method]) -> None:
+        """Train the methods and store their results: those that scan, then those that draw."""
+        for scans in (True, False):
+            if group := [method for method in methods if (method.order == "scan") is scans]:
+                self._train_group(group)
+
+    def _train_group(self, methods: Sequence[Method]) -> None:
+        """Train the burn-in that these methods share, then each method from there."""
+        recipe, listener = self.recipe, self.listener
+        burn_in = min(recipe.burn_in, recipe.epochs)
+        shared = _burn_in_checkpoint(recipe, methods[0], self.seed, self.place, self.keep_models)
+        branch_point: dict[str, Any] | None = None
+        for method in methods:
+            own = _own_checkpoint(recipe, method, self.seed, self.place, self.keep_models)
+            run = build_run(recipe, self.data, [method], seed=self.seed)
+            if (state := own.read()) is not None:
+                run.load_state_dict(state)
+                listener.on_recount(burn_in - run.epoch)
+            elif recipe.burn_in > 0:
+                branch_point = branch_point or self._burn_in(methods, shared)
+                run.load_state_dict(branch_point)
+            self._train_until(run, recipe.epochs, own, method.name)
+            self._store(run, method)
+            own.remove()
+        if branch_point is None:  # every method went on from its own checkpoint
+            listener.on_recount(-burn_in)
+        shared.remove()
+
+    def _burn_in(self, methods: Sequence[Method], checkpoint: Checkpoint) -> dict[str, Any]:
+        """Return the state after the burn-in, which holds the memory of every method."""
+        run = build_run(self.recipe, self.data, methods, seed=self.seed)
+        state = checkpoint.read()
+        # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
+        if state is not None and set(run.biases) <= set(state["biases"]):
             run.load_state_dict(state)
-            listener.on_recount(min(recipe.burn_in, recipe.epochs) - run.epoch)
-        elif recipe.burn_in > 0:
-            if branch_point is None:
-                branch_point = _burn_in(recipe, data, methods, seed, shared, listener)
-            run.load_state_dict(branch_point)
-        _train_until(run, recipe.epochs, own, recipe, seed, listener, method.name)
+            self.listener.on_recount(-run.epoch)
+        self._train_until(run, min(self.recipe.burn_in, self.recipe.epochs), checkpoint, None)
+        state = run.state_dict()
+        if checkpoint.due():
+            checkpoint.write(state)
+        return state
+
+    def _train_until(self, run: Run, epochs: int, checkpoint: Checkpoint, method: str | None) -> None:
+        def on_epoch() -> None:
+            done = EpochDone(self.recipe.name, self.seed, method, run.epoch, run.test_error[-1])
+            self.listener.on_epoch(done)
+
+        train_until(run, epochs, checkpoint, on_epoch, last=self.recipe.epochs)
+
+    def _store(self, run: Run, method: Method) -> None:
         result = trial_result(
-            recipe,
-            data,
+            self.recipe,
+            self.data,
             method,
-            seed,
+            self.seed,
             test_error=run.test_error,
             train_error=run.train_error,
             seconds=run.seconds,
         )
-        if keep_models:
-            state = run.state_dict() | {"config": recipe.config(), "seed": seed, "method": method.name}
-            Checkpoint(place.model_path(recipe, run_name(method), seed)).write(state)
-        place.store.append(result)
-        own.remove()
-        listener.on_result(result)
-    if branch_point is None:  # every method went on from its own checkpoint
-        listener.on_recount(-min(recipe.burn_in, recipe.epochs))
-    shared.remove()
-
-
-def _burn_in(
-    recipe: Recipe,
-    data: Prepared,
-    methods: Sequence[Method],
-    seed: int,
-    checkpoint: Checkpoint,
-    listener: Listener,
-) -> dict[str, Any]:
-    """Return the state after the burn-in, which holds the memory of every method."""
-    run = build_run(recipe, data, methods, seed=seed)
-    state = checkpoint.read()
-    # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
-    if state is not None and set(run.biases) <= set(state["biases"]):
-        run.load_state_dict(state)
-        listener.on_recount(-run.epoch)
-    _train_until(run, min(recipe.burn_in, recipe.epochs), checkpoint, recipe, seed, listener, None)
-    state = run.state_dict()
-    if checkpoint.due():
-        checkpoint.write(state)
-    return state
-
-
-def _train_until(
-    run: Run,
-    epochs: int,
-    checkpoint: Checkpoint,
-    recipe: Recipe,
-    seed: int,
-    listener: Listener,
-    method: str | None,
-) -> None:
-    def on_epoch() -> None:
-        listener.on_epoch(EpochDone(recipe.name, seed, method, run.epoch, run.test_error[-1]))
-
-    train_until(run, epochs, checkpoint, on_epoch, last=recipe.epochs)
+        if self.keep_models:
+            about = {"config": self.recipe.config(), "seed": self.seed, "method": method.name}
+            path = self.place.model_path(self.recipe, run_name(method), self.seed)
+            Checkpoint(path).write(run.state_dict() | about)
+        self.place.store.append(result)
+        self.listener.on_result(result)
 
 
 def _own_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:

@@ -20,7 +20,7 @@ from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.evaluation import evaluate
 from activebias.training.examples import IGNORE
 from activebias.training.fingerprint import digest_of_settings
-from activebias.training.progress import OnEpoch
+from activebias.training.loop import OnEpoch
 
 
 def train_recipe(

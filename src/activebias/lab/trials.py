@@ -17,7 +17,7 @@ from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.rules import rule_of, run_name
-from activebias.lab.one_by_one import build_run, remove_stopped, train_one_by_one
+from activebias.lab.one_by_one import OneByOne, build_run, remove_stopped
 from activebias.lab.side_by_side import can_stack, remove_finished, run_side_by_side
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
@@ -130,7 +130,7 @@ def run_trials(
     for seed, wanted in missing.items():
         assert dataset is not None
         data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
-        train_one_by_one(recipe, data, wanted, seed, place, listener, keep_models=keep_models)
+        OneByOne(recipe, data, seed, place, listener, keep_models).train(wanted)
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
     remove_finished(recipe, place, stored)
     remove_stopped(recipe, resolved, seeds, place, stored, keep_models=keep_models)

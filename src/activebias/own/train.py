@@ -20,8 +20,7 @@ from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
 from activebias.training.fingerprint import digest_of, digest_of_settings
-from activebias.training.loop import Run, Task
-from activebias.training.progress import OnEpoch
+from activebias.training.loop import OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
 
 BurnIn: TypeAlias = int | Literal["auto"]

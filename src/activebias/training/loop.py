@@ -57,6 +57,9 @@ class EpochSeen:
     emphasises: bool
 
 
+OnEpoch = Callable[[EpochSeen], object]
+
+
 @final
 class Run:
     """A model in training, with the memory of one method, or of several that share their burn-in.
@@ -123,7 +126,7 @@ class Run:
             raise RuntimeError("The run was not observed: build it with `observed=True`.")
         return self.beliefs / max(self.epoch, 1)
 
-    def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: Callable[[EpochSeen], object]) -> None:
+    def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch) -> None:
         """Train up to `epochs`, from the checkpoint if there is one."""
         if (state := checkpoint.read()) is not None:
             self.load_state_dict(state)

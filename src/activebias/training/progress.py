@@ -9,9 +9,7 @@ from rich import progress as rich_progress
 from rich.console import Console
 from rich.text import Text
 
-from activebias.training.loop import EpochSeen
-
-OnEpoch = Callable[[EpochSeen], object]
+from activebias.training.loop import EpochSeen, OnEpoch
 
 # A log file is told of one model's training by about so many lines.
 _LINES = 10

@@ -77,12 +77,6 @@ class Place:
         return self.folder / "models" / name
 
 
-OnEpoch = Callable[[EpochDone], object]
-OnResult = Callable[[TrialResult], object]
-OnMessage = Callable[[str], object]
-OnRecount = Callable[[int], object]
-
-
 @final
 @dataclass(frozen=True)
 class Listener:
@@ -92,7 +86,7 @@ class Listener:
     is called, if need be with 0, when the data is there and training begins.
     """
 
-    on_epoch: OnEpoch = lambda done: None
-    on_result: OnResult = lambda result: None
-    on_message: OnMessage = lambda text: None
-    on_recount: OnRecount = lambda number: None
+    on_epoch: Callable[[EpochDone], object] = lambda done: None
+    on_result: Callable[[TrialResult], object] = lambda result: None
+    on_message: Callable[[str], object] = lambda text: None
+    on_recount: Callable[[int], object] = lambda number: None
