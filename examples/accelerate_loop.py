@@ -26,7 +26,7 @@ def main(method: str, save: str | None) -> None:
         method, num_instances=len(dataset), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
     )
     batch_size = digits.BATCH_SIZE // accelerator.num_processes  # of this process
-    sampler = bias.sampler(batch_size=batch_size, num_replicas=1, rank=0)
+    sampler = bias.sampler(batch_size=batch_size, shard=False)
     loader = DataLoader(ab.with_index(dataset), batch_size=batch_size, sampler=sampler)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     accelerator.register_for_checkpointing(bias)  # save_state and load_state then hold the bias too

@@ -20,11 +20,12 @@ def test_a_copy_goes_on_like_the_original(method, duplicate):
     other = duplicate(bias)
     rest = []
     for one in (bias, other):
-        one.record([3, 4, 4, 5], [0.2, 0.3, 0.9, 0.6])
+        batches = iter(one.sampler(batch_size=4))
+        one.record([next(batches) for _ in range(4)], [0.2, 0.3, 0.9, 0.6])
         rest.append(list(one.sampler(batch_size=4)))
     assert rest[0] == rest[1]
     assert torch.equal(bias.history.values()[0], other.history.values()[0])
     assert torch.equal(bias.scores, other.scores)
     # The copy has a memory of its own.
-    other.record([0, 1, 2, 3], [0.5, 0.5, 0.5, 0.5])
+    other.record(rest[1][:4], [0.5, 0.5, 0.5, 0.5])
     assert not torch.equal(bias.history.values()[1], other.history.values()[1])

@@ -9,8 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.overrides import TorchFunctionMode
 
 import activebias as ab
-from activebias.losses import is_plain
-from training import digits, flat_weights, make_bias, make_loader, make_model
+from training import digits, make_bias, make_model
 
 
 def emphasising_bias(method="wpv", num_instances=40, num_classes=10, **options):
@@ -250,66 +249,3 @@ def test_what_comes_from_a_gpu_is_waited_for():
     torch.testing.assert_close(losses[1], losses[0])
     for late, here in zip(biases[1].history.values(), biases[0].history.values(), strict=True):
         torch.testing.assert_close(late, here)
-
-
-@pytest.mark.parametrize("method", list(ab.METHODS))
-def test_the_short_way_of_a_gpu_gives_what_the_long_one_gives(method):
-    """A CPU can go it too, where every target counts."""
-    runs = []
-    for short in (False, True):
-        bias, model = make_bias(method), make_model()
-        optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.2), []
-        loader = make_loader(bias)  # 300 instances in batches of 32: the last one is shorter
-        for epoch in range(3):
-            bias.set_epoch(epoch)
-            for index, (x, y) in loader:
-                logits = model(x)
-                assert is_plain(logits, y, index, 10)
-                assert bias._step.is_plain(index.shape)
-                loss = (bias._plain_loss if short else bias.loss)(logits, y, index)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-        runs.append((losses, flat_weights(model), bias.scores, *bias.history.values(), bias._order.position))
-    for short, long in zip(runs[1], runs[0], strict=True):
-        torch.testing.assert_close(short, long, atol=1e-5, rtol=1e-5)
-
-
-def test_what_does_not_go_the_short_way():
-    logits, targets, index = torch.randn(8, 10), torch.arange(8), torch.arange(8)
-    assert is_plain(logits, targets, index, 10)
-    assert is_plain(logits.half(), targets, index, 10)
-    for others in (
-        (logits.double(), targets, index),
-        (logits, targets.int(), index),
-        (logits, targets, index[:7]),
-        (logits[:7], targets, index),
-        (logits[:, :9], targets, index),
-        (logits[:, 0], targets, index),
-        (logits.view(2, 4, 10), targets.view(2, 4), index.view(2, 4)),
-        (logits.to("meta"), targets, index),
-        (logits.tolist(), targets, index),
-        (logits, targets.tolist(), index),
-    ):
-        assert not is_plain(*others, 10)
-
-
-def test_only_whole_steps_of_one_rank_go_the_short_way():
-    whole, half = torch.Size([16]), torch.Size([8])
-    bias = emphasising_bias()
-    assert bias._step.is_plain(half)  # nobody has said how large a step is
-    bias.sampler(batch_size=16)
-    assert bias._step.is_plain(whole)
-    assert not bias._step.is_plain(half)
-    bias.record(torch.arange(8), torch.rand(8))
-    assert not bias._step.is_plain(whole)
-    assert not bias._step.is_plain(half)
-    bias.record(torch.arange(8), torch.rand(8))
-    assert bias._step.is_plain(whole)
-    bias.sampler(batch_size=16, num_replicas=2, rank=0)
-    assert not bias._step.is_plain(whole)
-    tagging = emphasising_bias()
-    tagging.set_epoch(1)
-    tagging.sampler(batch_size=16, num_sequences=20)
-    assert not tagging._step.is_plain(whole)

@@ -68,5 +68,5 @@ def test_chunks_add_up(monkeypatch):
     bias.set_epoch(0)
     bias.record(torch.arange(30), torch.linspace(0, 1, 30))
     whole = bias.metrics()
-    monkeypatch.setattr("activebias.metrics.CHUNK", 7)
+    monkeypatch.setattr("activebias.history.CHUNK", 7)
     assert bias.metrics() == pytest.approx(whole)

@@ -1,4 +1,4 @@
-"""What must stay out of torch.compile."""
+"""Keep torch.compile out of functions that change the state."""
 
 import functools
 import sys
@@ -9,19 +9,38 @@ import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+REASON = (
+    "the bias changes its state, which no compiled graph may hold: compile the model, `model = "
+    "torch.compile(model)`, and not the whole step, or compile the step without `fullgraph=True`"
+)
+
 
 def eager(function: Function) -> Function:
-    """Keep torch.compile out of `function`: what it traces it would replace, and the state would stand still.
+    """Keep torch.compile out of `function`: a graph would replace it, and the state would stand still.
 
     `torch.compiler.disable` as a decorator would import the compiler with this module, seconds for nothing.
-    So it is asked only when somebody else has: without the compiler there is nothing to keep out.
+    So `keep_out` asks for it, once the compiler is imported.
     """
-    kept_out: list[Function] = []
+    functions: list[Callable[..., Any]] = [function]
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        if not kept_out and "torch._dynamo" in sys.modules:
-            kept_out.append(cast(Callable[[Function], Function], torch.compiler.disable)(function))
-        return (kept_out[0] if kept_out else function)(*arguments, **options)
+        if len(functions) == 1 and torch.compiler.is_compiling():
+            keep_out()  # the compiler came in the middle of an epoch
+        return functions[-1](*arguments, **options)
 
+    _to_keep_out.append(functions)
     return cast(Function, call)
+
+
+_to_keep_out: list[list[Callable[..., Any]]] = []
+
+
+def keep_out() -> None:
+    """Disable the compiler in every `eager` function, if it is imported; called before every epoch."""
+    if "torch._dynamo" not in sys.modules:
+        return
+    for functions in _to_keep_out:
+        if len(functions) == 1:
+            disable = cast(Callable[..., Callable[..., Any]], torch.compiler.disable)
+            functions.append(disable(functions[0], reason=REASON))

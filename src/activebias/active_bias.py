@@ -1,31 +1,26 @@
 """ActiveBias: the one stateful object that a user holds."""
 
 from collections.abc import Sized
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from activebias import checks
-from activebias._compile import eager
-from activebias.checkpoint import (
-    FORMAT,
-    read_checkpoint,
-    refuse_differences,
-    settings_of,
-    unchanged_if_refused,
-    write_checkpoint,
-)
-from activebias.distributed import ranks
+from activebias._arrays import as_tensor, native
+from activebias._compile import eager, keep_out
+from activebias.checkpoint import FORMAT, check_state, read_checkpoint, settings_of, write_checkpoint
+from activebias.distributed import Ranks
 from activebias.history import PredictionHistory
-from activebias.losses import IGNORED, cross_entropy, is_plain, surprisal
-from activebias.memory import InstanceMemory
+from activebias.losses import IGNORED, Weights, weighted, weighted_cross_entropy
+from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import metrics
-from activebias.order import EpochOrder
+from activebias.order import EpochOrder, Plan
 from activebias.sampling import EmphasisSampler, num_items_of
-from activebias.steps import Step
 from activebias.validation import Validation
 
 
@@ -81,29 +76,21 @@ class ActiveBias:
         self.burn_in = self._validation.burn_in
         self.remove_outliers = bool(remove_outliers)
         self.seed = checks.integer("seed", seed, at_least=0)
-        self.group = group
-        with torch.inference_mode(False):  # what is made under inference can never change outside of it
-            self._allocate(window, storage, device, history_file)
-
-    def _allocate(
-        self,
-        window: int | None,
-        storage: str,
-        device: torch.device | str,
-        history_file: str | PathLike[str] | None,
-    ) -> None:
-        self.history = PredictionHistory(
-            self.num_instances,
-            initial=1 / self.num_classes,
-            window=window,
-            storage=storage,
-            device=device,
-            path=history_file,
-        )
+        self._ranks = Ranks(group)
+        self._num_ranks = 1  # asked once an epoch
+        self._plan: Plan | None = None  # of the latest sampler
+        with torch.inference_mode(False):  # a tensor made under inference can never change outside of it
+            self.history = PredictionHistory(
+                self.num_instances,
+                initial=1 / self.num_classes,
+                window=window,
+                storage=storage,
+                device=device,
+                path=history_file,
+            )
+            self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
         self.device = self.history.device
-        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=self._draw)
-        self._step = Step(self._order, num_instances=self.num_instances, group=self.group)
-        self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
+        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=self._memory.draw)
 
     @property
     def epoch(self) -> int | None:
@@ -117,32 +104,32 @@ class ActiveBias:
 
     @property
     def emphasises(self) -> bool:
-        """Whether the burn-in is over."""
-        return self._memory.emphasises
+        """Whether instances are emphasised now: the burn-in is over, and the method has a statistic."""
+        return self._memory.emphasises and self.method.statistic is not None
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch (0-based). Saying the same epoch again changes nothing.
 
         On a GPU this is where a full history grows, so it waits for the device, once an epoch.
         """
+        keep_out()
         epoch = checks.integer("epoch", epoch, at_least=0)
         if epoch == self._order.epoch:
             return
-        self._step.finish(self._memory.append)
-        if self.method.order == "emphasis" and self.emphasises:
-            self._order.warn_if_nobody_drew(self.method.name)
+        self._memory.finish(self._exchange())
+        self._order.end(self.method.name, by_order=self.emphasises and self.method.order == "emphasis")
         if self._order.epoch is not None:
-            self._validation.end_epoch(epoch, self.group)
+            self._validation.end_epoch(epoch, self._ranks)
         elif self.method.statistic is not None:
             self._validation.warn_if_late(epoch)
         self._order.begin(epoch, scans=self.method.order == "scan")
         self._prepare_epoch()
 
     def _prepare_epoch(self) -> None:
-        epoch, sampler = self._order.epoch, self._step.sampler
+        epoch, self._num_ranks = self._order.epoch, self._ranks.number()
         self._memory.prepare_epoch(
             emphasises=epoch is not None and self._validation.burn_in_is_over(epoch),
-            batch_size=None if sampler is None or self._step.num_ranks > 1 else sampler.batch_size,
+            batch_size=self._plan.batch_size if self._plan and self._num_ranks == 1 else None,
         )
 
     def report_validation_error(self, error: float) -> None:
@@ -163,37 +150,35 @@ class ActiveBias:
         num_sequences: int | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
+        shard: bool = True,
     ) -> EmphasisSampler:
-        """Return the torch sampler of this bias, for a DataLoader.
+        """Return a torch sampler of this bias, for a DataLoader.
 
         Args:
             batch_size: the instances of one optimiser step on this rank. Draws, and the updates of the
                 scores, come in batches of this size: with gradient accumulation it is the number of
-                instances that are accumulated, while the DataLoader's batch size is the smaller one.
+                instances that are accumulated, and the DataLoader's smaller batch size must divide it.
                 A last step that `drop_last` leaves incomplete is counted in by the next `set_epoch`: call
                 it after the last epoch too.
             dataset: if given, its length is checked against `num_instances`.
             num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
-            num_replicas, rank: default to torch.distributed's. Pass 1 and 0 where something else (Hugging
-                Face's Accelerate) shards the batches.
+            num_replicas, rank: default to torch.distributed's, which must be set up before.
+            shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
+                the ranks.
         """
-        num_items = num_items_of(self, dataset, num_sequences)
+        num_items = num_items_of(self.method, self.num_instances, dataset, num_sequences)
         self._order.resize(num_items)
-        own_rank, num_ranks = ranks(self.group)
-        self._step.sampler = EmphasisSampler(
-            self,
-            batch_size=checks.integer("batch_size", batch_size, at_least=1),
+        self._plan = Plan(
             num_items=num_items,
-            num_replicas=num_ranks if num_replicas is None else num_replicas,
-            rank=own_rank if rank is None else rank,
+            batch_size=checks.integer("batch_size", batch_size, at_least=1),
+            num_ranks=self._ranks.number() if num_replicas is None else num_replicas,
+            rank=self._ranks.rank() if rank is None else rank,
+            sentences=num_sequences is not None,
+            sharded_here=shard,
         )
-        return self._step.sampler
-
-    def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw with replacement from P as it stands now; the random numbers are the same on every device."""
-        if not self.emphasises or self.method.order == "uniform":
-            return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
-        return self._memory.scores.draw(num_samples, generator)
+        return EmphasisSampler(
+            self._plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number
+        )
 
     @eager
     def loss(
@@ -211,28 +196,15 @@ class ActiveBias:
         Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
         with targets 0 and 1. Tokens whose target is `ignore_index` do not count.
         """
-        if self.device.type == "cuda":
-            index = checks.index_tensor(index, self.device)  # a loader gives it on the CPU
-            usual = (ignore_index, label_smoothing, reduction) == (IGNORED, 0.0, "mean")
-            plain = usual and is_plain(logits, targets, index, self.num_classes)
-            if plain and self._step.is_plain(index.shape):
-                return self._plain_loss(logits, targets, index)
-        per_instance = cross_entropy(
+        return weighted_cross_entropy(
             logits,
             targets,
             num_classes=self.num_classes,
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
+            visit=partial(self._visit, index),
+            reduction=reduction,
         )
-        return self._weigh(per_instance.loss, per_instance.prob, index, per_instance.mask, reduction)
-
-    def _plain_loss(self, logits: torch.Tensor, targets: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        """Return what `loss` returns for a whole step of class logits, with few launches on a GPU."""
-        self._require_epoch()
-        loss = self._memory.weighted_mean(index, surprisal(logits, targets), targets)
-        self._order.recorded = True
-        self._step.advance(index.shape[0])
-        return loss
 
     @eager
     def weigh(
@@ -251,80 +223,53 @@ class ActiveBias:
         """
         per_instance_loss = checks.loss_tensor(per_instance_loss)
         if mask is not None:
-            # What does not count may be NaN, and 0 · NaN would still be NaN.
+            # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
             per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
-        return self._weigh(per_instance_loss, prob, index, mask, reduction)
+        visit = partial(self._visit, index)
+        return weighted(per_instance_loss, prob, mask, visit=visit, reduction=reduction)
 
-    def _weigh(
-        self,
-        per_instance_loss: torch.Tensor,
-        prob: Any,
-        index: Any,
-        mask: torch.Tensor | None,
-        reduction: str,
-    ) -> torch.Tensor:
+    def _visit(self, index: Any, losses: torch.Tensor | None, prob: Any, mask: Any) -> Weights:
+        """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
         self._require_epoch()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
-        index, prob, mask = self._checked(index, prob, mask)
-        checks.same_shape("per_instance_loss", per_instance_loss, "index", index)
-        # In a step with filling a mean over the batch counts too many: the rest weighs accordingly more.
-        num_items = index.shape[0]
-        num_real = self._step.num_real(num_items) if index.dim() == 1 else None
-        scale = 1.0 if num_real is None else self._step.filling_scale(num_items)
-        weight, mean_weight = self._look_up_and_take(index, prob, mask)
-        if reduction == "mean" and mean_weight is not None and num_real is None and self._step.num_ranks == 1:
-            return (mean_weight.clone().to(per_instance_loss) * per_instance_loss).sum()
-        # On a GPU the next step may overwrite the weights, before autograd has read them.
-        loss = weight.to(per_instance_loss, copy=self.device.type != "cpu") * per_instance_loss
-        if reduction == "mean":
-            mean = self._step.mean(loss, mask)  # over what counts of this rank's own
-            return mean if num_real is None else scale * num_real / num_items * mean
-        if reduction == "sum":
-            return loss.sum()
-        return loss if num_real is None else scale * loss
+        batch = checks.batch(index, prob, mask, losses, device=self.device, num_instances=self.num_instances)
+        words = batch.index.ndim > 1
+        place = self._order.take_back(batch.index, batch.host_index, self._plan)
+        try:
+            exchange = self._exchange(None if words or place.handout is None else place.handout.plan)
+            value, number = self._memory.visit(batch, place, exchange)
+        except Exception:  # a statistic of the user's
+            self._order.undo(place)
+            raise
+        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        if words and self._num_ranks > 1:
+            return Weights(value, self._ranks.total(number, of=batch.index), self._num_ranks, None, 0)
+        return Weights(value, number, 1, None if words else place.padding_scale, place.num_real)
 
-    def _checked(
-        self, index: Any, prob: Any, mask: Any
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        index = checks.index_tensor(index, self.device)
-        prob = checks.probability_tensor(prob, self.device)
-        checks.same_shape("prob", prob, "index", index)
-        self._step.check(index)
-        mask = None if mask is None else checks.mask_tensor(mask, index)
-        return index, prob, self._step.mask(index, mask)
-
-    def _look_up_and_take(
-        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the weights, and count the visits in when their step is complete."""
-        self._order.recorded = True
-        if self._step.is_whole(index.shape):
-            weights = self._memory.step(index, prob, mask)
-            self._step.advance(index.shape[0])
-            return weights
-        visits, weight, mean_weight = self._memory.look_up(index, prob, mask)
-        if self._step.add(*visits, index.shape):
-            self._step.finish(self._memory.append)
-        return weight, mean_weight
+    def _exchange(self, plan: Plan | None = None) -> Exchange | None:
+        """Return how to bring the visits of all ranks together; with a plan, without waiting for a GPU."""
+        if self._num_ranks == 1:
+            return None
+        return partial(self._ranks.exchange, size=None if plan is None else plan.batch_size)
 
     @eager
     def weight(self, index: Any, *, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return the weights v of the given instances as they stand, for a loss of your own.
 
         The loss to minimise is the mean over the batch of weight · loss. Where `mask` is False the weight is
-        0. On the ranks whose last batch was filled up, the filling weighs 0 and the rest accordingly more.
+        0. On several ranks the padding of an epoch's last batch weighs 0, and the rest accordingly more.
         """
         self._require_epoch()
-        index = checks.index_tensor(index, self.device)
+        given, index = index, checks.index_tensor(index, self.device)
         if mask is not None:
             mask = checks.mask_tensor(mask, index)
             return torch.where(mask, self.weight(torch.where(mask, index, 0)), 0)
         checks.index_range(index, self.num_instances)
-        weight = self._memory.weight(index)
-        if (num_real := self._step.num_real(index.shape[0])) is not None:
-            weight *= self._step.filling_scale(index.shape[0])
-            weight[num_real:] = 0
+        weight = as_tensor(self._memory.weight(native(index)))
+        host_index = checks.on_host(given) if index.dim() == 1 else None
+        place = self._order.find(host_index, len(index), strict=False)
+        if place is not None and place.padding_scale is not None:
+            weight *= place.padding_scale
+            weight[place.num_real :] = 0
         return weight
 
     @eager
@@ -334,8 +279,7 @@ class ActiveBias:
         With a sampler whose `batch_size` is larger than this batch (gradient accumulation), scores and
         weights change when the step's last visit has come.
         """
-        self._require_epoch()
-        self._look_up_and_take(*self._checked(index, prob, mask))
+        self._visit(index, None, prob, mask)
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:
@@ -350,12 +294,12 @@ class ActiveBias:
     def weights(self) -> torch.Tensor:
         """Return the weights v of all instances as they stand; their mean is 1 for the W* methods."""
         self._require_epoch()
-        return self._memory.weight(torch.arange(self.num_instances, device=self.device))
+        every = torch.arange(self.num_instances, device=self.device)
+        return as_tensor(self._memory.weight(native(every)))
 
     def probabilities(self) -> torch.Tensor | None:
         """Return the sampling probabilities P of all instances (float64), None for methods that scan."""
         self._require_epoch()
-        self._order.asked = True
         if self.method.order == "scan":
             return None
         if self.method.order == "emphasis" and self.emphasises:
@@ -366,8 +310,8 @@ class ActiveBias:
     def num_skipped(self) -> int:
         """How many visits were not recorded because their probability was not finite.
 
-        On a GPU, where nothing is raised in a step, those outside [0, 1] or with an index outside the data
-        set are left out and counted too. Asking waits for the device.
+        On a GPU, where nothing is raised in a step, visits with a probability outside [0, 1] or an index
+        outside the data set are left out and counted too. Asking waits for the device.
         """
         return int(self._memory.num_skipped)
 
@@ -377,34 +321,29 @@ class ActiveBias:
         return self.history.num_bytes + self._memory.scores.num_bytes
 
     def metrics(self) -> dict[str, float]:
-        """Return what is worth logging; reads every history, and waits for the device."""
+        """Return numbers worth logging; reads every history, and waits for the device."""
         return metrics(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything: history, scores, epoch, position and generator. Never communicates."""
+        """Return a copy of everything: history, scores, epoch, position and generator. Never communicates.
+
+        Visits that wait for the rest of their step are part of it on a single rank. On several they are each
+        rank's own, which a state that all ranks load cannot hold.
+        """
         return {
             "format": FORMAT,
             "settings": settings_of(self),
             "order": self._order.state_dict(),
-            "step": self._step.state_dict(),
             "validation": self._validation.state_dict(),
-            **self._memory.state_dict(),
+            **self._memory.state_dict(waiting=self._num_ranks == 1),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
-        refuse_differences(state, settings_of(self))
-        with unchanged_if_refused(self, self._step, self._order):
-            self._load(state)
-
-    def _load(self, state: dict[str, Any]) -> None:
-        num_items, sampler = state["order"]["num_items"], self._step.sampler
-        if sampler is not None and sampler.num_items != num_items:
-            raise ValueError(f"it orders {num_items} items, but the sampler {sampler.num_items}")
+        check_state(self, state)
         self._memory.load_state_dict(state)
         self._order.load_state_dict(state["order"])
-        self._validation.load_state_dict(state.get("validation"))
-        self._step.load_state_dict(state.get("step"), self.device)
+        self._validation.load_state_dict(state["validation"])
         self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -11,14 +11,11 @@ import torch
 
 from activebias import checks
 from activebias.active_bias import ActiveBias
-from activebias.history import PredictionHistory
+from activebias.history import CHUNK, PredictionHistory
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
-
-# Instances read at a time: at 100 million of them, copies of everything would not fit.
-CHUNK = 2**18
 
 # A visit that found the label impossible must not outweigh all the others.
 LEAST_PROBABILITY = 1e-3
@@ -213,8 +210,7 @@ def _parts(history: Any, prior: float | None) -> tuple[int, Callable[[], Parts]]
 
 
 def _parts_of_history(history: PredictionHistory) -> Parts:
-    for first in range(0, history.num_instances, CHUNK):
-        index = torch.arange(first, min(first + CHUNK, history.num_instances))
+    for index in history.chunks():
         values, valid = (tensor.cpu().numpy() for tensor in history.values(index))
         yield values, without_prior(values, valid, history.initial)
 
@@ -270,7 +266,7 @@ def _array(name: str, values: Any) -> npt.NDArray[Any]:
                 f"Expected `{name}` to hold numbers, but got text such as {str(example)!r}: "
                 f"{fix if found.ndim else 'if that is a file, load it and pass what it holds'}."
             )
-    return checks.as_tensor(name, values).detach().cpu().numpy()
+    return checks.tensor_of(name, values).detach().cpu().numpy()
 
 
 def _beliefs(believed: Any, label: Integers | None, number: int) -> tuple[Integers | None, Floats | None]:

@@ -1,8 +1,6 @@
 """Checkpoints on disk: written whole or not at all, and refused with the reason when they do not fit."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,8 @@ from activebias.files import replacing
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-FORMAT = 1
+FORMAT = 2
+PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation")
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -40,11 +39,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-PARTS = ("history", "scores", "order", "num_skipped")
-# Settings that states did not name at first.
-LATER = ("order", "weights")
-
-
 def settings_of(bias: "ActiveBias") -> dict[str, Any]:
     """Return what a state must have in common with the bias that loads it."""
     return {
@@ -61,21 +55,8 @@ def settings_of(bias: "ActiveBias") -> dict[str, Any]:
     }
 
 
-@contextmanager
-def unchanged_if_refused(bias: "ActiveBias", *parts: object) -> Iterator[None]:
-    """Put everything back if loading raises; `parts` are those of which a state does not hold all."""
-    before, unsaved = bias.state_dict(), [dict(vars(part)) for part in parts]
-    try:
-        yield
-    except Exception as error:
-        bias._load(before)
-        for part, values in zip(parts, unsaved, strict=True):
-            vars(part).update(values)
-        raise ValueError(f"The state is damaged or does not fit: {error}") from error
-
-
-def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise unless `state` is whole, of our format, and was saved by a bias with the same settings."""
+def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
+    """Raise unless `state` is whole, of our format, undamaged, and of a bias with the same settings."""
     if not isinstance(state, dict) or "format" not in state or not isinstance(state.get("settings"), dict):
         raise ValueError("This is not a state of ActiveBias: it names no format.")
     if state["format"] != FORMAT:
@@ -83,11 +64,10 @@ def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
             f"The state has format version {state['format']}, but this release of activebias reads "
             f"version {FORMAT}."
         )
-    settings = state["settings"]
     differences = [
-        f"{name}={settings.get(name)!r} there, {value!r} here"
-        for name, value in expected.items()
-        if settings.get(name, value if name in LATER else None) != value
+        f"{name}={state['settings'].get(name)!r} there, {value!r} here"
+        for name, value in settings_of(bias).items()
+        if state["settings"].get(name) != value
     ]
     if differences:
         raise ValueError(
@@ -96,3 +76,9 @@ def refuse_differences(state: dict[str, Any], expected: dict[str, Any]) -> None:
         )
     if missing := [part for part in PARTS if part not in state]:
         raise ValueError(f"The state is not whole: it lacks {', '.join(missing)}.")
+    try:
+        bias._order.check_state(state["order"], bias._plan)
+        bias._validation.check_state(state["validation"])
+        bias._memory.check_state(state)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"The state is damaged or does not fit: {error}") from error

@@ -1,11 +1,11 @@
 """What a user passes in, made into what the method works on; or an error that names the fix."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from activebias._arrays import Array, native
+from activebias._arrays import Array
 
 # Softmax in float32 may end a rounding error above 1.
 PROBABILITY_TOLERANCE = 1e-6
@@ -21,7 +21,7 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     return int(value)
 
 
-def as_tensor(name: str, value: Any) -> torch.Tensor:
+def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Return `value` (list, NumPy or JAX array, tensor) as a tensor."""
     if isinstance(value, torch.Tensor):
         return value
@@ -34,9 +34,10 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def loss_tensor(loss: Any) -> torch.Tensor:
-    """Return per-instance losses as a floating-point tensor: a weight must not be rounded to an integer."""
-    tensor = as_tensor("per_instance_loss", loss)
-    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.float()
+    """Return per-instance losses in at least float32: a weight must not be rounded, nor overflow float16."""
+    tensor = tensor_of("per_instance_loss", loss)
+    wide = tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype.itemsize > 2)
+    return tensor if wide else tensor.float()
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
@@ -49,7 +50,7 @@ def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> to
 
 def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
     """Return `mask` as a bool tensor beside `index`, whose shape it must have."""
-    tensor = as_tensor("mask", mask)
+    tensor = tensor_of("mask", mask)
     if tensor.dtype != torch.bool:
         raise TypeError(f"Expected `mask` to hold booleans, but got {tensor.dtype}.")
     same_shape("mask", tensor, "index", index)
@@ -58,7 +59,7 @@ def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
 
 def integers(name: str, values: Any) -> torch.Tensor:
     """Return `values` as an int64 tensor where they are; floats and booleans are refused."""
-    tensor = as_tensor(name, values)
+    tensor = tensor_of(name, values)
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
         raise TypeError(f"Expected `{name}` to hold integers, but got {tensor.dtype}.")
     return tensor.long()
@@ -66,7 +67,7 @@ def integers(name: str, values: Any) -> torch.Tensor:
 
 def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
     """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`; floats are refused."""
-    tensor = as_tensor("index", index)
+    tensor = tensor_of("index", index)
     if tensor.dim() == 0:
         raise ValueError("Expected `index` to hold one index per instance, but got a single number: use [i].")
     if tensor.numel() == 0 and not isinstance(index, torch.Tensor):
@@ -81,10 +82,64 @@ def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
 
 def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
     """Return `prob` as a float32 tensor on `device`, outside of autograd."""
-    tensor = as_tensor("prob", prob).detach()
+    tensor = tensor_of("prob", prob).detach()
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"Expected `prob` to hold probabilities, but got {tensor.dtype}.")
     return _moved(tensor, device, torch.float32)
+
+
+class Batch(NamedTuple):
+    """Checked visits: NumPy arrays on a CPU, tensors on a GPU. `mask` says which entries count (None: all).
+
+    `host_index` is the index on the CPU, None where looking at it would wait for a GPU.
+    """
+
+    index: Array
+    prob: Array
+    mask: Array | None
+    host_index: np.ndarray | None
+
+
+def on_host(index: Any) -> np.ndarray | None:
+    """Return an index on the CPU as an array, None for one on a GPU."""
+    return None if isinstance(index, torch.Tensor) and not index.is_cpu else np.asarray(index)
+
+
+def batch(
+    index: Any,
+    prob: Any,
+    mask: Any,
+    losses: torch.Tensor | None,
+    *,
+    device: torch.device,
+    num_instances: int,
+) -> Batch:
+    """Return visits as the memory takes them. On a GPU values are not looked at: wrong ones are skipped."""
+    given, index = index, index_tensor(index, device)
+    prob = probability_tensor(prob, device)
+    same_shape("prob", prob, "index", index)
+    if losses is not None:
+        same_shape("per_instance_loss", losses, "index", index)
+    mask = None if mask is None else mask_tensor(mask, index)
+    if device.type != "cpu":
+        return Batch(index, prob, mask, on_host(given))
+    index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
+    index_range(index if mask is None else index[mask], num_instances)
+    return Batch(index, _clipped(prob, mask), mask, index)
+
+
+def _clipped(prob: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return probabilities within [0, 1], or not finite; refuse finite ones that are clearly outside."""
+    if prob.size == 0 or (prob.min() >= 0 and prob.max() <= 1):  # NaN fails both
+        return prob
+    counted = prob if mask is None else prob[mask]
+    wrong = counted[np.isfinite(counted) & ~is_probability(counted)]
+    if wrong.size:
+        raise ValueError(
+            f"Expected `prob` to hold probabilities p(y|x) in [0, 1], but got {wrong[0]:g}. "
+            "Logits need a softmax first."
+        )
+    return np.where(np.isfinite(prob), prob.clip(0, 1), prob)
 
 
 def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> None:
@@ -98,8 +153,11 @@ def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> No
 
 def index_range(index: Array, num_instances: int) -> None:
     """Refuse indices outside the data set. On a GPU looking would wait: there they are skipped."""
-    index = native(index)
-    if isinstance(index, torch.Tensor) or index.size == 0:
+    if isinstance(index, torch.Tensor):
+        if not index.is_cpu:
+            return
+        index = index.numpy()
+    if index.size == 0:
         return
     low, high = index.min(), index.max()
     if low < 0 or high >= num_instances:
@@ -129,19 +187,3 @@ def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
     if not usable:
         raise ValueError(f"The statistic of method {name!r} must return finite scores of at least 0.")
     return scores.detach()
-
-
-def all_probabilities(prob: np.ndarray) -> bool:
-    """Return whether all values are in [0, 1]; refuse finite ones that are not. CPU only.
-
-    What remains where it says no is not finite, or a rounding error outside.
-    """
-    if prob.size == 0 or (prob.min() >= 0 and prob.max() <= 1):  # NaN wins in both
-        return True
-    wrong = prob[np.isfinite(prob) & ~is_probability(prob)]
-    if wrong.size:
-        raise ValueError(
-            f"Expected `prob` to hold probabilities p(y|x) in [0, 1], but got {wrong[0]:g}. "
-            "Logits need a softmax first."
-        )
-    return False

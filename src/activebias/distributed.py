@@ -1,57 +1,78 @@
-"""The exchange of (index, probability) between ranks: the one thing they must tell each other."""
+"""The ranks that train together, and the numbers that they tell each other."""
+
+import math
 
 import torch
 import torch.distributed as dist
 
-
-def ranks(group: dist.ProcessGroup | None) -> tuple[int, int]:
-    """Return this process's rank and the number of ranks: (0, 1) outside of torch.distributed."""
-    if not dist.is_available() or not dist.is_initialized():
-        return 0, 1
-    return dist.get_rank(group), dist.get_world_size(group)
+from activebias._arrays import Array
 
 
-def exchange(
-    index: torch.Tensor, prob: torch.Tensor, *, size: int | None, group: dist.ProcessGroup | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the visits of all ranks, in the order of the ranks, on every rank.
+class Ranks:
+    """The ranks of a process group; without torch.distributed there is one."""
 
-    Ranks may have different numbers of visits. With `size`, which none may exceed, nothing waits: shorter
-    ones are filled up. Without it the sizes are exchanged first, which on a GPU waits for the device.
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        """Hold the group, None for all ranks; torch.distributed need not be set up yet."""
+        self.group = group
 
-    An index travels as int64 and the bits of its probability beside it: as floats, 49999 would arrive as
-    49920 in bfloat16.
-    """
-    device = index.device
-    if dist.get_backend(group) == "nccl":
-        device = torch.device("cuda", torch.cuda.current_device())
-    if size is None:
-        size = _largest(index.numel(), device, group)
-    message = torch.full((2, size), -1, dtype=torch.int64, device=device)
-    message[0, : index.numel()] = index
-    message[1, : index.numel()] = prob.view(torch.int32)
-    num_ranks = dist.get_world_size(group)
-    gathered = message.new_empty(num_ranks, 2, size)
-    dist.all_gather(list(gathered.unbind(0)), message, group=group)
-    all_index, all_prob = gathered.to(index.device).unbind(1)
-    all_prob = all_prob.reshape(-1).to(torch.int32).view(torch.float32)
-    return all_index.reshape(-1), all_prob
+    def __deepcopy__(self, memo: object) -> "Ranks":
+        """Share the group: a process has one, and torch cannot copy it."""
+        return self
 
+    def rank(self) -> int:
+        """Return which rank this process is."""
+        return dist.get_rank(self.group) if dist.is_available() and dist.is_initialized() else 0
 
-def _largest(size: int, device: torch.device, group: dist.ProcessGroup | None) -> int:
-    largest = torch.tensor([size], device=device)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
-    return int(largest)
+    def number(self) -> int:
+        """Return how many ranks there are."""
+        return dist.get_world_size(self.group) if dist.is_available() and dist.is_initialized() else 1
 
+    def exchange(
+        self, index: torch.Tensor, prob: torch.Tensor, *, size: int | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the visits of all ranks, in the order of the ranks, on every rank; padding has the index -1.
 
-def mean_over_ranks(value: float | None, group: dist.ProcessGroup | None) -> float | None:
-    """Return the mean of what the ranks that have a value give; None if none has. Every rank must call it."""
-    if ranks(group)[1] == 1:
-        return value
-    device = torch.device("cpu")
-    if dist.get_backend(group) == "nccl":
-        device = torch.device("cuda", torch.cuda.current_device())
-    message = torch.tensor([value or 0.0, float(value is not None)], dtype=torch.float64, device=device)
-    dist.all_reduce(message, group=group)
-    total, count = message.tolist()
-    return total / count if count else None
+        Ranks may have different numbers of visits. With `size`, which none may exceed, nothing waits: shorter
+        messages are padded. Without it the sizes are exchanged first, which on a GPU waits for the device.
+
+        An index travels as int64 and the bits of its probability beside it: as floats, 49999 would arrive as
+        49920 in bfloat16.
+        """
+        device = self._device_of_messages(index.device)
+        if size is None:
+            largest = torch.tensor([index.numel()], device=device)
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group)
+            size = int(largest)
+        message = torch.full((2, size), -1, dtype=torch.int64, device=device)
+        message[0, : index.numel()] = index
+        message[1, : index.numel()] = prob.view(torch.int32)
+        gathered = message.new_empty(self.number(), 2, size)
+        dist.all_gather(list(gathered.unbind(0)), message, group=self.group)
+        all_index, all_prob = gathered.to(index.device).unbind(1)
+        all_prob = all_prob.reshape(-1).to(torch.int32).view(torch.float32)
+        return all_index.reshape(-1), all_prob
+
+    def sum(self, number: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the ranks' numbers, in place."""
+        dist.all_reduce(number, group=self.group)
+        return number
+
+    def total(self, number: torch.Tensor | int | None, *, of: Array) -> torch.Tensor:
+        """Return the number of entries that count on all ranks, at least 1; None stands for all of `of`."""
+        # Where all entries count there is no number, but the other ranks may have one: all must add up.
+        count = torch.as_tensor(math.prod(of.shape) if number is None else number, dtype=torch.float32)
+        return self.sum(count.to(getattr(of, "device", "cpu"), copy=True)).clamp(min=1)
+
+    def mean(self, value: float | None) -> float | None:
+        """Return the mean over the ranks that have a value, None if none has. Every rank must call it."""
+        if self.number() == 1:
+            return value
+        device = self._device_of_messages(torch.device("cpu"))
+        message = torch.tensor([value or 0.0, float(value is not None)], dtype=torch.float64, device=device)
+        total, count = self.sum(message).tolist()
+        return total / count if count else None
+
+    def _device_of_messages(self, device: torch.device) -> torch.device:
+        if dist.get_backend(self.group) == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return device

@@ -4,8 +4,9 @@ Pure functions along the last dimension, for torch tensors and NumPy arrays.
 """
 
 import numpy as np
+import torch
 
-from activebias._arrays import Array, cast, namespace
+from activebias._arrays import Array
 
 
 def weights(scores: Array, mean: Array) -> Array:
@@ -17,7 +18,7 @@ def weights(scores: Array, mean: Array) -> Array:
     >>> weights(np.array([0.0, 0.1, 0.2]), np.array(0.1))
     array([0.5, 1. , 1.5])
     """
-    xp = namespace(scores)
+    xp = torch if isinstance(scores, torch.Tensor) else np
     if xp is np and (isinstance(mean, float) or np.ndim(mean) == 0):
         # The usual case on a CPU, without two calls that would decide nothing.
         return 0.5 + (0.5 / float(mean)) * scores if mean > 0 else np.ones_like(scores)
@@ -32,5 +33,6 @@ def probabilities(scores: Array) -> Array:
     >>> probabilities(np.array([0.0, 0.1, 0.3]))
     array([0.16666667, 0.29166667, 0.54166667])
     """
-    scores = cast(scores, "float64")
+    xp = torch if isinstance(scores, torch.Tensor) else np
+    scores = xp.asarray(scores, dtype=xp.float64)
     return weights(scores, scores.mean(-1)[..., None]) / scores.shape[-1]

@@ -94,7 +94,9 @@ class _CollateWithIndex:
         if isinstance(batch[0], dict):
             index = torch.tensor([sample["index"] for sample in batch])
             samples = [{key: value for key, value in sample.items() if key != "index"} for sample in batch]
-            return {**self.collate_fn(samples), "index": index}
+            collated = self.collate_fn(samples)
+            collated["index"] = index  # in place: a BatchEncoding stays one
+            return collated
         return torch.tensor([index for index, _ in batch]), self.collate_fn([sample for _, sample in batch])
 
 

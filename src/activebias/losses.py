@@ -1,6 +1,7 @@
-"""Per-instance cross-entropy together with the probability p(y|x) that it already computed."""
+"""From logits to a weighted loss: cross-entropy, the p(y|x) that it computes anyway, the weighted mean."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -17,9 +18,69 @@ class PerInstance(NamedTuple):
     mask: torch.Tensor | None
 
 
-def _at_least_float32(logits: torch.Tensor) -> torch.Tensor:
-    # Half-precision logits come from autocast; a bfloat16 probability has 8 bits, too few for a history.
-    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+class Weights(NamedTuple):
+    """The weights of a batch, and how to take their mean.
+
+    Attributes:
+        value: v of every entry, 0 where it does not count. On a GPU the next step may overwrite it.
+        number: how many entries count, None for all.
+        num_ranks: the ranks that `number` counts over.
+        padding_scale, num_real: as in the batch's `Place`.
+    """
+
+    value: torch.Tensor
+    number: torch.Tensor | int | None
+    num_ranks: int
+    padding_scale: float | None
+    num_real: int
+
+
+# Looks up the weights of a batch of losses, and remembers the probabilities.
+Visit = Callable[[torch.Tensor, Any, Any], Weights]
+
+
+def weighted_cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, *, visit: Visit, reduction: str, **options: Any
+) -> torch.Tensor:
+    """Return the weighted `cross_entropy`, which takes the options."""
+    per_instance = cross_entropy(logits, targets, **options)
+    return weighted(per_instance.loss, per_instance.prob, per_instance.mask, visit=visit, reduction=reduction)
+
+
+def weighted(losses: torch.Tensor, prob: Any, mask: Any, *, visit: Visit, reduction: str) -> torch.Tensor:
+    """Return v_i · loss_i, or their mean or sum."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
+    # During backward torch has a graph task: activation checkpointing computes its block a second time.
+    if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "The bias remembers every batch that is weighed, once, but this one is computed without "
+            "gradients or a second time: to evaluate, use torch's own loss; with activation "
+            "checkpointing, compute the loss outside of the checkpointed block; to remember probabilities "
+            "alone, call `bias.record`."
+        )
+    weights = visit(losses, prob, mask)
+    if reduction == "mean":
+        return _mean(weights, losses)
+    weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
+    if reduction == "sum":
+        return weighed.sum()
+    return weighed if weights.padding_scale is None else weights.padding_scale * weighed
+
+
+def _mean(weights: Weights, losses: torch.Tensor) -> torch.Tensor:
+    number = weights.number
+    if isinstance(number, torch.Tensor) and weights.num_ranks == 1:
+        # On a GPU: the quotient is a tensor of its own.
+        mean = ((weights.value / number).to(losses) * losses).sum()
+    else:
+        weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
+        # DistributedDataParallel divides the sum of the gradients by the number of ranks.
+        mean = weighed.mean() if number is None else weighed.sum() * weights.num_ranks / number
+    if weights.padding_scale is None:
+        return mean
+    # This mean is over the items. The mean of all ranks counts the padding too.
+    return weights.padding_scale * weights.num_real / len(losses) * mean
 
 
 def cross_entropy(
@@ -46,7 +107,13 @@ def cross_entropy(
         targets = targets.long()  # torch cannot compare these
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"Expected `label_smoothing` to be in [0, 1), but got {label_smoothing}.")
-    logits = _at_least_float32(logits)
+    if targets.dim() > 2:
+        raise ValueError(
+            f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: where every "
+            "pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and `targets.flatten(1)`."
+        )
+    # Half-precision logits come from autocast; a bfloat16 probability has 8 bits, too few for a history.
+    logits = logits.float() if logits.dtype.itemsize == 2 else logits
     if logits.shape == targets.shape:
         return _binary(logits, targets, num_classes, ignore_index, label_smoothing)
     if logits.shape != (*targets.shape, num_classes):
@@ -73,25 +140,6 @@ def cross_entropy(
             )
         prob = torch.exp(-plain)
     return PerInstance(losses.view(targets.shape), prob.view(targets.shape), mask)
-
-
-def is_plain(logits: object, targets: object, index: torch.Tensor, num_classes: int) -> bool:
-    """Tell whether these are class logits (B, C) and labels beside the index (B,), nothing to convert."""
-    return (
-        isinstance(logits, torch.Tensor)
-        and isinstance(targets, torch.Tensor)
-        and logits.device == targets.device == index.device
-        and index.dim() == 1
-        and targets.dtype == torch.int64
-        and targets.shape == index.shape
-        and logits.shape == (*index.shape, num_classes)
-        and logits.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    )
-
-
-def surprisal(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return -log p(y|x) of plain logits, (B,); 0 where the target is ignored."""
-    return functional.cross_entropy(_at_least_float32(logits), targets, reduction="none")
 
 
 def _binary(

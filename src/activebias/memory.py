@@ -1,170 +1,307 @@
-"""What is known about the instances: their histories and scores, looked up before a step, grown after it."""
+"""Histories and scores of all instances: looked up before a step, brought up to date after it."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from activebias import checks
+from activebias import checks, emphasis, statistics
 from activebias._arrays import Array, as_tensor, native
+from activebias.checks import Batch
+from activebias.drawing import BlockSums, draw, draw_directly, padded_length
 from activebias.graphs import Graphed, Shape
-from activebias.history import PredictionHistory, sort_visits
-from activebias.losses import IGNORED
-from activebias.methods import METHODS, Method
-from activebias.scores import Scores
-from activebias.statistics import Estimate, estimate
+from activebias.history import PredictionHistory, Visits
+from activebias.methods import Method
+from activebias.order import Place
+from activebias.statistics import Estimate
 
-Visited = tuple[Array, Array]
+# A pass over the data set costs about as much as drawing a 64th of it through the tree of sums.
+INSTANCES_PER_DRAW = 64
+
+Exchange = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
-def _counts(index: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    return torch.ones_like(index, dtype=torch.bool) if mask is None else mask
+class Scores:
+    """s_i of all instances and Σs, kept up to date batch by batch: the data set is never scanned.
+
+    A method without a statistic has no scores to keep: everything is as if all were 0.
+    """
+
+    def __init__(self, method: Method, num_instances: int, *, initial: float, device: torch.device) -> None:
+        """Begin with every score at `initial`."""
+        self.method = method
+        self.num_instances = num_instances
+        self.device = device
+        # NumPy arrays on a CPU, tensors on a GPU.
+        self._total: Array = native(torch.zeros((), dtype=torch.float64, device=device))
+        # A running sum keeps a residue; that every score is 0 must be known exactly.
+        self._num_positive: Array = native(torch.zeros((), dtype=torch.int64, device=device))
+        length = 0 if method.statistic is None else padded_length(num_instances)
+        self._values: Array = native(torch.zeros(length, dtype=torch.float32, device=device))
+        if method.statistic is not None:
+            self._values[:num_instances] = initial
+            self._total[...] = as_tensor(self._values).sum(dtype=torch.float64)
+            self._num_positive[...] = (self._values > 0).sum()
+        self._sums = BlockSums(self._values) if method.order == "emphasis" else None
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes the scores take, with the sums that draws need."""
+        return int(self._values.nbytes) + (self._sums.num_bytes if self._sums else 0)
+
+    def values(self, index: torch.Tensor | None = None) -> torch.Tensor:
+        """Return a copy of the scores, of all instances or of the given ones."""
+        if self.method.statistic is None:
+            number = self.num_instances if index is None else index.numel()
+            return torch.zeros(number, dtype=torch.float32, device=self.device)
+        values = as_tensor(self._values)
+        return values[: self.num_instances].clone() if index is None else values[index]
+
+    def mean(self) -> Array:
+        """Return ε = mean(s) over the whole data set."""
+        total = self._total
+        # NumPy takes longer to divide a single number than Python does.
+        return (total if isinstance(total, torch.Tensor) else total.item()) / self.num_instances
+
+    def update(self, visits: Visits, scores: Array) -> None:
+        """Take over the new scores of a batch; visits to the row that does not count leave no trace."""
+        index = visits.index
+        xp = torch if isinstance(index, torch.Tensor) else np
+        scores = xp.asarray(scores, dtype=xp.float32)
+        if xp is torch:
+            scores = xp.where(index < self.num_instances, scores, 0)
+        if self._sums is not None:
+            self._values[index] = scores
+            self._total[...] = self._sums.update(index)
+            return
+        before = self._values[index]
+        change = xp.asarray(scores, dtype=xp.float64) - before
+        turned = xp.asarray(scores > 0, dtype=xp.int64) - xp.asarray(before > 0, dtype=xp.int64)
+        if not isinstance(visits.turn, int):  # a repeated instance changes once
+            change, turned = (xp.where(visits.turn == 0, each, 0) for each in (change, turned))
+        self._values[index] = scores
+        self._num_positive += turned.sum()
+        total = self._total + change.sum()
+        if xp is torch:
+            total = torch.where(self._num_positive > 0, total, 0)
+        elif self._num_positive == 0:
+            total = 0.0
+        self._total[...] = total
+
+    def weight(self, index: Array) -> Array:
+        """Return v of the given instances, float32."""
+        xp = torch if isinstance(index, torch.Tensor) else np
+        if self.method.weights == "equal":
+            return xp.ones(index.shape, dtype=xp.float32, device=index.device)
+        weights = emphasis.weights(self._values[index], self.mean())
+        if self.method.weights == "importance":
+            weights = 1 / weights
+        return xp.asarray(weights, dtype=xp.float32)
+
+    def probabilities(self) -> torch.Tensor:
+        """Return P of all instances, float64."""
+        return as_tensor(emphasis.probabilities(self.values()))
+
+    def largest_emphasis(self) -> float:
+        """Return max(e) / mean(e); waits for the device."""
+        return float(emphasis.weights(native(self.values()), self.mean()).max())
+
+    def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
+        """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
+        assert self._sums is not None, "only methods that draw by emphasis ask"
+        uniform = torch.rand(num_samples, dtype=torch.float64, generator=generator, device="cpu")
+        uniform = native(uniform.to(self.device))
+        if num_samples * INSTANCES_PER_DRAW >= self.num_instances:
+            return as_tensor(draw_directly(self._values[: self.num_instances], uniform)).cpu()
+        return as_tensor(draw(self._sums, self.num_instances, uniform)).cpu()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return a copy of the scores and their sum."""
+        return {
+            "values": as_tensor(self._values)[: self.num_instances].clone(),
+            "total": as_tensor(self._total).clone(),
+            "num_positive": as_tensor(self._num_positive).clone(),
+        }
+
+    def check_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Raise if `state` does not fit."""
+        for name, here in self.state_dict().items():
+            if state[name].shape != here.shape or state[name].dtype != here.dtype:
+                raise ValueError(
+                    f"The stored scores have `{name}` of shape {tuple(state[name].shape)} and "
+                    f"{state[name].dtype}, but this bias of shape {tuple(here.shape)} and {here.dtype}."
+                )
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over what `state_dict` returned."""
+        as_tensor(self._values)[: self.num_instances] = state["values"].to(self.device)
+        as_tensor(self._total).copy_(state["total"])
+        as_tensor(self._num_positive).copy_(state["num_positive"])
+        if self._sums is not None:
+            self._sums.rebuild()
 
 
 class InstanceMemory:
     """Histories and the scores that follow from them, for one method.
 
-    On a CPU input is checked and errors are raised. On a GPU looking would wait for the device: visits that
-    cannot be used go to the history's last row, which does not count, and are counted as skipped.
+    The visits of a step wait until the step is complete (gradient accumulation brings them in parts), and are
+    taken in together: Algorithm 1 computes the weights of a batch from what was known before it.
+
+    On a CPU input has been checked, and errors were raised. On a GPU looking would wait for the device:
+    visits that cannot be used go to the history's last row, which does not count, and are counted as skipped.
     """
 
     def __init__(self, method: Method, history: PredictionHistory, *, remove_outliers: bool) -> None:
-        """Begin with what `history` holds for every instance alike."""
+        """Begin with the same entry in every history."""
         self.method = method
         self.history = history
         self.remove_outliers = remove_outliers
+        self._is_own = method.is_own
         self.emphasises = False  # not before the burn-in is over
-        self._own_statistic = METHODS.get(method.name) is not method
         self.device = history.device
         self.num_instances = history.num_instances
         self.num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._waiting: list[tuple[Array, Array]] = []
         first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
         initial = float(self._score(*history.entries(first))[0])
         self.scores = Scores(method, self.num_instances, initial=initial, device=self.device)
+        self._graphed_step = Graphed(self._step, self._idle_batch)
+        self._graphed_look_up = Graphed(self._look_up, self._idle_batch)
         self._graphed_append = Graphed(self._append, self._idle_visits)
-        self._graphed_look_up = Graphed(self._look_up_without_waiting, self._idle_batch)
-        self._graphed_step = Graphed(self._step_without_waiting, self._idle_batch)
-        self._graphed_mean = Graphed(self._mean_without_waiting, self._idle_losses)
 
-    def weight(self, index: Array) -> torch.Tensor:
-        """Return v of the given instances."""
-        if not self.emphasises:
-            return torch.ones(index.shape, dtype=torch.float32, device=self.device)
-        return self.scores.weight(index)
+    def weight(self, index: Array) -> Array:
+        """Return v of the given instances, float32."""
+        if self.emphasises:
+            return self.scores.weight(index)
+        xp = torch if isinstance(index, torch.Tensor) else np
+        return xp.ones(index.shape, dtype=xp.float32, device=index.device)
 
-    def step(
-        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Look up, then append: a whole step at once. Returns the weights as `look_up` does.
+    def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
+        """Draw instances with replacement as the method asks for, from P as it stands now."""
+        if self.emphasises and self.method.order == "emphasis":
+            return self.scores.draw(num_samples, generator)
+        return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
 
-        On a GPU the next step may overwrite them.
+    def visit(
+        self, batch: Batch, place: Place, exchange: Exchange | None
+    ) -> tuple[Array, torch.Tensor | int | None]:
+        """Look the weights of a batch up; where it completes its step, take the step's visits in.
+
+        Return the weights, 0 for entries that do not count, and how many count, at least 1 (None: all). On a
+        GPU the next step may overwrite both. `exchange` brings the visits of the other ranks.
         """
-        if self.device.type != "cpu":
-            weight, mean_weight = self._graphed_step(index, prob, _counts(index, mask))
-            return weight, mean_weight
-        visits, weight = self._look_up_checked(index, prob, mask)
-        self.append(visits)
-        return weight, None
-
-    def weighted_mean(
-        self, index: torch.Tensor, surprisal: torch.Tensor, targets: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the mean of v · (-log p) over a whole step on a GPU, and take p in.
-
-        What `step` and a weighted mean do, with the fewest launches: they bound a small model's step.
-        """
-        (mean_weight,) = self._graphed_mean(index, surprisal.detach(), targets)
-        return torch.dot(mean_weight.clone(), surprisal)  # the next step may overwrite the graph's own
-
-    def _mean_without_waiting(
-        self, index: torch.Tensor, surprisal: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        return self._step_without_waiting(index, torch.exp(-surprisal), targets != IGNORED)[1:]
-
-    def look_up(
-        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[Visited, torch.Tensor, torch.Tensor | None]:
-        """Return the visits that count, flat; the weights, 0 for what does not count; and on a GPU the
-        weights divided by the number that counts. Nothing changes before the checks.
-        """
-        if self.device.type != "cpu":
-            rows, kept, weight, mean_weight = self._graphed_look_up(index, prob, _counts(index, mask))
-            return (rows.clone(), kept.clone()), weight, mean_weight
-        (rows, kept), weight = self._look_up_checked(index, prob, mask)
-        # They wait for the rest of their step, and whoever gave them may use their memory again.
-        return (as_tensor(rows.copy()), as_tensor(kept.copy())), weight, None
-
-    def _look_up_checked(
-        self, index: torch.Tensor, prob: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[Visited, torch.Tensor]:
-        """Do what `look_up` does on a CPU, in NumPy: many small calls, each cheaper than torch's."""
-        rows, kept = native(index), native(prob)
-        if mask is None:
-            weighed, rows, kept = rows, rows.reshape(-1), kept.reshape(-1)
+        index, prob, counts = batch.index, batch.prob, batch.mask
+        if place.restarts:
+            self.drop()
+        elif place.leaves_unfinished:
+            self.finish(exchange)
+        if place.num_real < len(index):
+            counts = index == index if counts is None else counts & True  # a copy
+            counts[place.num_real :] = False
+        at_once = place.completes and exchange is None and not self._waiting
+        if self.device.type == "cpu":
+            rows, kept, weight = self._look_up_on_cpu(index, prob, counts)
+            number: torch.Tensor | int | None = None if counts is None else max(int(counts.sum()), 1)
+            if at_once:
+                self._append(rows, kept)
+            else:
+                self._waiting.append((rows.copy(), kept.copy()))  # the caller may use their memory again
         else:
-            counts = native(mask)
-            weighed = np.where(counts, rows, 0)  # padding may carry any index
-            rows, kept = rows[counts], kept[counts]
-        checks.index_range(rows, self.num_instances)
-        if not checks.all_probabilities(kept):
+            counts = torch.ones_like(index, dtype=torch.bool) if counts is None else counts
+            if at_once:
+                weight, number = self._graphed_step(index, prob, counts)
+            else:
+                rows, kept, weight, number = self._graphed_look_up(index, prob, counts)
+                self._waiting.append((rows.clone(), kept.clone()))  # the next replay overwrites them
+        if place.completes and not at_once:
+            self.finish(exchange)
+        return weight, number
+
+    def finish(self, exchange: Exchange | None) -> None:
+        """Take the waiting visits in; where a statistic of the user's raises, they are dropped."""
+        if not self._waiting:
+            return
+        index, prob = self._joined()
+        self.drop()
+        if exchange is not None:
+            index, prob = exchange(index, prob)
+        if self.device.type != "cpu":
+            self._graphed_append(torch.where(index < 0, self.num_instances, index), prob)
+            return
+        real = index >= 0
+        self._append(index[real].numpy(), prob[real].numpy())
+
+    def drop(self) -> None:
+        """Forget the waiting visits: their gradients are lost, and their step will come again."""
+        self._waiting = []
+
+    def _joined(self) -> tuple[torch.Tensor, torch.Tensor]:
+        indices, probs = zip(*self._waiting, strict=True)
+        return torch.cat([*map(as_tensor, indices)]), torch.cat([*map(as_tensor, probs)])
+
+    def _look_up_on_cpu(self, index: Array, prob: Array, counts: Array | None) -> tuple[Array, ...]:
+        """Return the visits that count, flat, and the weights."""
+        if counts is None:
+            rows, kept, weight = index.reshape(-1), prob.reshape(-1), self.weight(index)
+        else:
+            rows, kept = index[counts], prob[counts]
+            weight = np.where(counts, self.weight(np.where(counts, index, 0)), np.float32(0))
+        if not math.isfinite(kept.sum()):
             finite = np.isfinite(kept)
             self.num_skipped += int((~finite).sum())
-            rows, kept = rows[finite], kept[finite].clip(0, 1)
-        weight = self.weight(weighed)
-        return (rows, kept), weight if mask is None else torch.where(mask, weight, 0)
+            rows, kept = rows[finite], kept[finite]
+        return rows, kept, weight
 
-    def _look_up_without_waiting(
+    def _look_up(
         self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
+        """Do what `_look_up_on_cpu` does, without waiting for the device."""
         exists = (index >= 0) & (index < self.num_instances)
         usable = counts & exists & checks.is_probability(prob)
         self.num_skipped += (counts ^ usable).sum()
         rows = torch.where(usable, index, self.num_instances)
         kept = torch.where(usable, prob.clamp(0, 1), 0)
         weight = torch.where(counts, self.weight(torch.where(exists, index, 0)), 0)
-        return rows.view(-1), kept.view(-1), weight, weight / counts.sum().clamp(min=1)
+        return rows.view(-1), kept.view(-1), weight, counts.sum().clamp(min=1)
 
-    def _step_without_waiting(
+    def _step(
         self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        rows, kept, weight, mean_weight = self._look_up_without_waiting(index, prob, counts)
+        """Look up and append a whole step: one graph instead of two."""
+        rows, kept, weight, number = self._look_up(index, prob, counts)
         self._append(rows, kept)
-        return weight, mean_weight
-
-    def append(self, visits: Visited) -> None:
-        """Append p_t to the histories, then let s, ε, P and v follow."""
-        if len(visits[0]) == 0:
-            return
-        if self.device.type == "cpu":
-            self._append(*visits)
-        else:
-            self._graphed_append(*visits)
+        return weight, number
 
     def _append(self, index: Array, prob: Array) -> tuple[torch.Tensor, ...]:
-        visits = sort_visits(native(index), native(prob))
-        before = self.history.rows(visits.index) if self._own_statistic else None
-        self.history.append(visits)
+        """Append p_t to the histories, then let s, ε, P and v follow."""
+        if len(index) == 0:
+            return ()
+        before = self.history.rows(index) if self._is_own else None
+        visits, entries, count = self.history.take_in(index, prob)
         if self.method.statistic is None:
             return ()
         try:
-            scores = self._score(*self.history.entries(visits.index))
+            scores = self._score(entries, count)
         except Exception:
             if before is not None:
-                self.history.put_back(visits.index, before)
+                self.history.put_back(index, before)
             raise
         self.scores.update(visits, scores)
         return ()
 
     def _score(self, entries: Array, count: Array) -> Array:
         """Apply the method's statistic to histories, as `PredictionHistory.entries` gives them."""
-        if self.method.statistic is None:
+        statistic, name = self.method.statistic, self.method.name
+        if statistic is None:
             return count * 0
-        estimated = estimate(entries, count, remove_outliers=self.remove_outliers)
-        if not self._own_statistic:
-            return self.method.statistic(estimated)
+        if not self._is_own:
+            return statistics.score(statistic, entries, count, remove_outliers=self.remove_outliers)
         # A user's statistic sees tensors, also where ours see NumPy arrays.
-        scores = self.method.statistic(Estimate(*map(as_tensor, estimated)))
-        return native(checks.own_scores(self.method.name, scores, as_tensor(count)))
+        estimated = statistics.estimate(entries, count, remove_outliers=self.remove_outliers)
+        scores = statistic(Estimate(*map(as_tensor, estimated)))
+        return native(checks.own_scores(name, scores, as_tensor(count)))
 
     def prepare_epoch(self, *, emphasises: bool, batch_size: int | None) -> None:
         """Switch the emphasis on after the burn-in. On a GPU, also make room for an epoch's visits and graphs
@@ -175,22 +312,15 @@ class InstanceMemory:
             return
         if self.history.make_room(self._most_visits()) or switched:
             self._forget_graphs()
-        if self._own_statistic:
+        if self._is_own:
             return  # a statistic of the user's may do what no graph can hold
         with self.history.own_capture(), torch.cuda.device(self.device):
-            expected = [] if batch_size is None else [(batch_size,)]
-            self._graphed_mean.prepare(*expected)
-            self._graphed_step.prepare(*expected)
+            self._graphed_step.prepare(*([] if batch_size is None else [(batch_size,)]))
             self._graphed_look_up.prepare()
             self._graphed_append.prepare()
 
     def _forget_graphs(self) -> None:
-        for graphed in (
-            self._graphed_mean,
-            self._graphed_step,
-            self._graphed_look_up,
-            self._graphed_append,
-        ):
+        for graphed in (self._graphed_step, self._graphed_look_up, self._graphed_append):
             graphed.forget()
 
     def _most_visits(self) -> int:
@@ -208,21 +338,37 @@ class InstanceMemory:
         """Return a batch in which nothing counts."""
         return (*self._idle_visits(shape), torch.zeros(shape, dtype=torch.bool, device=self.device))
 
-    def _idle_losses(self, shape: Shape) -> tuple[torch.Tensor, ...]:
-        """Return a batch whose targets are all ignored."""
-        return (*self._idle_visits(shape), torch.full(shape, IGNORED, dtype=torch.int64, device=self.device))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything."""
-        return {
+    def state_dict(self, *, waiting: bool) -> dict[str, Any]:
+        """Return a copy of everything, with the waiting visits if they are those of all ranks."""
+        state: dict[str, Any] = {
             "history": self.history.state_dict(),
             "scores": self.scores.state_dict(),
             "num_skipped": self.num_skipped.clone(),
+            "waiting": None,
         }
+        if waiting and self._waiting:
+            index, prob = self._joined()
+            counts = index < self.num_instances  # on a GPU visits that do not count wait too
+            state["waiting"] = {"index": index[counts], "prob": prob[counts]}
+        return state
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise if `state` does not fit."""
+        self.history.check_state(state["history"])
+        self.scores.check_state(state["scores"])
+        if state["num_skipped"].shape != () or state["num_skipped"].dtype != torch.int64:
+            raise ValueError("The stored `num_skipped` is no number of visits.")
+        if (waiting := state["waiting"]) is not None:
+            checks.index_range(waiting["index"], self.num_instances)
+            checks.same_shape("index", waiting["index"], "prob", waiting["prob"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Take over what `state_dict` returned. A new iteration of the epoch drops the waiting visits."""
         if self.history.load_state_dict(state["history"]):
             self._forget_graphs()
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])
+        self.drop()
+        if (waiting := state["waiting"]) is not None:
+            index, prob = (native(waiting[name].to(self.device)) for name in ("index", "prob"))
+            self._waiting.append((index, prob))

@@ -12,9 +12,6 @@ from activebias.statistics import estimate
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-# Instances read at a time: at 100 million of them, copies of everything would not fit.
-CHUNK = 2**18
-
 
 def metrics(bias: "ActiveBias") -> dict[str, float]:
     """Return the numbers of `ActiveBias.metrics`.
@@ -27,9 +24,8 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
     weight_min, weight_max = math.inf, -math.inf
     sums, unvisited = torch.zeros(7, dtype=torch.float64, device="cpu"), 0
     initial = bias.history.stored_initial
-    for first in range(0, bias.num_instances, CHUNK):
-        index = torch.arange(first, min(first + CHUNK, bias.num_instances), device=bias.device)
-        weight = bias._memory.weight(index).double()
+    for index in bias.history.chunks():
+        weight = as_tensor(bias._memory.weight(native(index))).double()
         entries, count = bias.history.entries(native(index))
         estimated = estimate(entries, count, remove_outliers=bias.remove_outliers)
         score = bias._memory.scores.values(index)

@@ -1,68 +1,233 @@
-"""The order of one epoch: what has been drawn, what has been trained on, and how to go on from there."""
+"""The order of one epoch: the items that are handed out, the batches that come back, and where to go on.
+
+An item is an instance or, in tagging, a sentence. A sampler hands the items out step by step. A batch that is
+trained on comes back with its index, and is compared with the items handed out. So the order knows which
+entries are padding, when a step is complete, and that nobody trains on anything else.
+"""
 
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import torch
 
+from activebias import checks
+from activebias._arrays import Array
+from activebias.checksum import Checksum
+from activebias.epoch_items import Draw, EpochItems
 
-def epoch_generator(seed: int, epoch: int) -> torch.Generator:
-    """Return a generator of its own for every (seed, epoch).
+# Iterations of one epoch that are remembered when their iterators are gone.
+MOST_RECENT = 8
 
-    `seed + epoch` would give trial 0 in epoch 1 the order of trial 1 in epoch 0. (Seeds that differ by
-    a multiple of 2³² can still meet so; seeds that are drawn or hashed practically never do.)
+ADVICE = (
+    "An instance is its position in the data set that the loader reads, so wrap the outermost one: "
+    "`with_index(ConcatDataset(…))`, `with_index(Subset(…))`. Pass every batch's own index to the bias, "
+    "once, and keep the loader's order (`in_order=True`)."
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the steps of an epoch are dealt out to the ranks: shared by a sampler and the batches it hands out.
+
+    Attributes:
+        num_items: the items of an epoch, over all ranks.
+        batch_size: the items of one optimiser step on this rank.
+        num_ranks, rank: the ranks that train together, and which of them this process is.
+        sentences: whether an item is a sentence, whose words are the instances.
+        sharded_here: whether the sampler yields this rank's part of every step. Otherwise it yields whole
+            steps, and somebody else (Accelerate) deals their batches out to the ranks, in turn.
     """
-    low, high = (int(word) for word in np.random.SeedSequence([seed, epoch]).generate_state(2))
-    return torch.Generator("cpu").manual_seed(low | high << 31)
+
+    num_items: int
+    batch_size: int
+    num_ranks: int = 1
+    rank: int = 0
+    sentences: bool = False
+    sharded_here: bool = True
+
+    @property
+    def step_size(self) -> int:
+        """The items of one step over all ranks."""
+        return self.batch_size * self.num_ranks
+
+    def yielded(self, items: np.ndarray) -> np.ndarray:
+        """Return the entries of a step that the sampler yields; missing ones are the step's first again."""
+        if self.num_ranks == 1 or not self.sharded_here:
+            return items
+        share = -(-len(items) // self.num_ranks)
+        return items[np.arange(self.rank * share, (self.rank + 1) * share) % len(items)]
+
+    def share(self, num_items: int, size: int) -> int:
+        """Return how many entries of a step of `num_items` come back here, `size` at a time, with padding."""
+        if self.sharded_here:
+            return -(-num_items // self.num_ranks)
+        # Whole batches are dealt out in turn, and the last round is padded.
+        num_rounds = -(-num_items // (max(size, 1) * self.num_ranks))
+        return min(self.batch_size, num_rounds * size)
+
+    def real(self, items: np.ndarray, come: int, size: int) -> np.ndarray:
+        """Return the items among the `size` entries that follow the first `come`; the others are padding."""
+        if self.sharded_here:
+            share = self.share(len(items), size)
+            return items[self.rank * share + come : self.rank * share + min(come + size, share)]
+        first = come * self.num_ranks + self.rank * size
+        return items[first : first + size]
+
+
+class Step(NamedTuple):
+    """A step that was handed out: its items on all ranks, and their position in the epoch."""
+
+    position: int
+    items: np.ndarray
+
+
+class Place(NamedTuple):
+    """Where a batch stands among the steps that were handed out.
+
+    Attributes:
+        handout: the iteration that it is part of; None in the user's own order.
+        skips: how many steps, and how many entries of its step, the caller has skipped before it.
+        step: the step that it is part of.
+        come: how many entries of this step came before it.
+        num_real: how many of its entries are items; the others are padding.
+        completes: whether it is the last batch of its step.
+        padding_scale: by how much more the items weigh in a mean that counts the step's padding too; None
+            if the step has no padding, on no rank.
+        leaves_unfinished: whether an earlier step of its iteration was left before its last batch.
+        ahead: how far its iteration has handed out.
+        restarts: whether its iteration is another one than before: visits that wait for their step are void.
+    """
+
+    handout: "Handout | None"
+    skips: tuple[int, int]
+    step: Step
+    come: int
+    num_real: int
+    completes: bool
+    padding_scale: float | None
+    leaves_unfinished: bool
+    ahead: int = 0
+    restarts: bool = False
+
+
+class Handout:
+    """One iteration over the rest of an epoch. An iteration that nobody trains on leaves no trace."""
+
+    def __init__(self, order: "EpochOrder", plan: Plan, generator: torch.Generator | None) -> None:
+        """Begin where training stands; `generator` is this iteration's own."""
+        self.plan = plan
+        self.generator = generator
+        self.start = self.position = order.position
+        self.steps: deque[Step] = deque()  # handed out, and not yet trained on
+        self.come = 0  # entries of the first of these steps that came back
+        self._order, self._epoch = order, order.epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Return this iterator: it is its own."""
+        return self
+
+    def __next__(self) -> list[int]:
+        """Hand out the next step: the entries that the sampler yields here."""
+        size = min(self.plan.step_size, self.plan.num_items - self.position)
+        if size <= 0 or self._order.epoch != self._epoch:
+            raise StopIteration
+        step = Step(self.position, self._order.items.at(self.position, size, self.generator))
+        self.steps.append(step)
+        self.position += size
+        self._order.handed_out(self)
+        yielded: list[int] = self.plan.yielded(step.items).tolist()
+        return yielded
+
+    def find(self, index: np.ndarray | None, size: int) -> Place | None:
+        """Return where a batch of `size` stands, None if nowhere; without an index it is the next one.
+
+        The caller may have skipped batches before it.
+        """
+        while self.steps and self.steps[0].position < self._order.position:  # trained on by another iteration
+            self.steps.popleft()
+            self.come = 0
+        come = self.come
+        for skipped, step in enumerate(self.steps):
+            number = len(step.items)
+            share = self.plan.share(number, size)
+            while come + size <= share:
+                real = self.plan.real(step.items, come, size)
+                if index is None or (index[: len(real)] == real).all():
+                    completes, unfinished = come + size >= share, skipped > 0 and self.come > 0
+                    padded = share * self.plan.num_ranks
+                    scale = padded / number if padded > number else None
+                    skips = (skipped, come - (0 if skipped else self.come))
+                    return Place(
+                        self, skips, step, come, len(real), completes, scale, unfinished, self.position
+                    )
+                come += max(size, 1)
+            come = 0
+        return None
 
 
 class EpochOrder:
-    """The order of the instances (or sentences) of the current epoch, on every rank the same.
+    """The order of the items of the current epoch, on every rank the same.
 
-    `position` counts what has been recorded. What is drawn but not yet recorded is kept, so that a run that
-    goes on from a checkpoint sees the very batches that were under way.
+    `position` counts the items of the steps that were trained on: there a new iteration begins. Draws that
+    were handed out and not yet trained on are part of the state, so that a resumed run trains on them.
     """
 
-    def __init__(
-        self, num_items: int, *, seed: int, draw: Callable[[int, torch.Generator], torch.Tensor]
-    ) -> None:
+    def __init__(self, num_items: int, *, seed: int, draw: Draw) -> None:
         """Use `draw(number, generator)` for the epochs that draw with replacement."""
         self.num_items = num_items
         self.seed = seed
         self.epoch: int | None = None
-        self.position = 0
         self._draw = draw
-        self._scans = True
-        self._begin()
+        self._has_warned = False
+        self._begin(scans=True)
 
-    def _begin(self) -> None:
+    def _begin(self, *, scans: bool) -> None:
+        self.items = EpochItems(
+            self.num_items, seed=self.seed, epoch=self.epoch or 0, scans=scans, draw=self._draw
+        )
         self.position = 0
-        self._drawn: torch.Tensor | None = None  # a scan's permutation, or the latest draws
-        self._drawn_from = 0  # the position of the first entry of `_drawn`
-        self.asked = self.recorded = False  # whether somebody drew, and trained, in this epoch
-        self._ended_from: int | None = None  # where the iteration began that reached the epoch's end
-        self._times_ended = 0  # how often in a row one has from there
-        self._generator = epoch_generator(self.seed, self.epoch or 0)
+        self.asked = self.recorded = False  # whether somebody iterated, and trained, in this epoch
+        self._ended_at: int | None = None  # where an iteration began that ran to its end
+        # Iterations that somebody goes on with, and the latest ones: their batches may still come back.
+        self._alive: WeakSet[Handout] = WeakSet()
+        self._recent: deque[Handout] = deque(maxlen=MOST_RECENT)
+        self._leader: Handout | None = None  # the iteration that was trained on last
+        self._active: Handout | None = None  # the one that handed out last
+        self._come = 0  # items of a step in the user's own order
+        self._checksum = Checksum()
 
     def begin(self, epoch: int, *, scans: bool) -> None:
         """Begin `epoch`, in a new permutation (`scans`) or with draws."""
-        self.epoch, self._scans = epoch, scans
-        self._begin()
+        self.epoch = epoch
+        self._begin(scans=scans)
 
-    def warn_if_nobody_drew(self, method: str) -> None:
-        """Warn of an epoch that was trained in somebody else's order, by a method that lives by its own."""
-        if self.recorded and not self.asked:
-            warnings.warn(
-                f"Method {method!r} emphasises by the order of the instances, but in epoch {self.epoch} "
-                "nobody asked for one: give the DataLoader `sampler=bias.sampler(…)`, or draw from "
-                "`bias.probabilities()`.",
-                stacklevel=3,
+    def end(self, method: str, *, by_order: bool) -> None:
+        """Warn, once, of an epoch that was trained in another order than the one handed out."""
+        if self._has_warned or not self.recorded:
+            return
+        message = None
+        if by_order and not self.asked:
+            message = (
+                f"Method {method!r} emphasises by the order of the instances, but nobody asked for that "
+                f"order in epoch {self.epoch}: give the DataLoader `sampler=bias.sampler(…)`. If you draw "
+                "from `bias.probabilities()` yourself, ignore this warning."
             )
+        elif not self._checksum.agrees():
+            message = (
+                f"In epoch {self.epoch} the indices that came back on the GPU were not those handed out, or "
+                f"a batch was skipped. {ADVICE} An index on the CPU is checked batch by batch."
+            )
+        if message is not None:
+            self._has_warned = True
+            warnings.warn(message, stacklevel=4)
 
     def resize(self, num_items: int) -> None:
-        """Order another number of things: the sentences of a tagging task, whose words are the instances."""
+        """Order another number of items: the sentences of a tagging task, whose words are the instances."""
         if num_items == self.num_items:
             return
         if self.position:
@@ -71,75 +236,150 @@ class EpochOrder:
                 f"{num_items}: pass the same `num_sequences` as before, or begin another epoch first."
             )
         self.num_items = num_items
-        self._begin()
+        self._begin(scans=self.items.scans)
 
-    def advance(self, num_items: int) -> None:
-        """Count as trained on what came next in the order."""
-        self.position = min(self.position + num_items, self.num_items)
-        if not self._scans and self._drawn is not None:
-            done = min(self.position - self._drawn_from, self._drawn.numel())
-            self._drawn = self._drawn[done:]
-            self._drawn_from += done
-
-    def batches(self, batch_size: int) -> Iterator[torch.Tensor]:
-        """Yield what is left of the epoch, each batch drawn when it is asked for."""
+    def hand_out(self, plan: Plan) -> Handout:
+        """Begin an iteration over the rest of the epoch."""
         if self.epoch is None:
             raise RuntimeError(
                 "The order needs to know the epoch: call `bias.set_epoch(epoch)` before iterating."
             )
-        self.asked = True
-        # A last short batch may have been fetched but not trained on. Asking for it a second time, however,
-        # shows that nobody will: it is dropped (drop_last), and `set_epoch` was forgotten. Where nothing was
-        # trained on yet, somebody may have only looked, once.
         left = self.num_items - self.position
-        dropped = self.position == self._ended_from and self._times_ended > (0 if self.recorded else 1)
-        if self._ended_from is not None and (left == 0 or (left < batch_size and dropped)):
+        # A last short step may have been fetched but not trained on. Asking for it twice in vain shows that
+        # nobody will train on it (drop_last).
+        if self.recorded and (left == 0 or (left < plan.step_size and self._ended_at == self.position)):
             raise RuntimeError(
-                f"Epoch {self.epoch} has been iterated to its end: call `bias.set_epoch({self.epoch + 1})` "
-                "before the next one."
+                f"Epoch {self.epoch} is over: call `bias.set_epoch({self.epoch + 1})` before the next one. A "
+                "pass that does not train, such as the training accuracy, needs a loader of its own, without "
+                "the bias's sampler."
             )
-        epoch, start, cursor = self.epoch, self.position, self.position
-        while cursor < self.num_items and self.epoch == epoch:
-            batch = self._at(cursor, min(batch_size, self.num_items - cursor))
-            cursor += batch.numel()
-            if cursor >= self.num_items:
-                self._times_ended = self._times_ended + 1 if self._ended_from == start else 1
-                self._ended_from = start
-            yield batch
+        self.asked = True
+        handout = Handout(self, plan, self.items.generator_at(self.position))
+        self._alive.add(handout)
+        self._recent.append(handout)
+        return handout
 
-    def _at(self, cursor: int, size: int) -> torch.Tensor:
-        """Return up to `size` entries of the order from position `cursor` on."""
-        if self._scans and self._drawn is None:
-            # int32 while it can: at 100 million instances the permutation is a fifth of all memory.
-            dtype = torch.int32 if self.num_items < 2**31 else torch.int64
-            self._drawn = torch.randperm(self.num_items, generator=self._generator, dtype=dtype, device="cpu")
-        if self._drawn is None:
-            self._drawn, self._drawn_from = torch.empty(0, dtype=torch.int64, device="cpu"), cursor
-        start = cursor - self._drawn_from
-        if start >= self._drawn.numel():
-            drawn = self._draw(size, self._generator)
-            self._drawn = torch.cat([self._drawn, drawn]) if self._drawn.numel() else drawn
-        return self._drawn[start : start + size].long()
+    def handed_out(self, handout: Handout) -> None:
+        """Note which iteration handed out last, and whether it has reached the epoch's end."""
+        self._active = handout
+        if handout.position >= self.num_items:
+            self._ended_at = handout.start
+
+    def find(self, index: np.ndarray | None, size: int, *, strict: bool = True) -> Place | None:
+        """Return where a batch stands, None where nothing was handed out: its order is the user's own.
+
+        Several iterations may have handed out the same batch: the one that skips least is meant, and of
+        equal ones the one that has not gone ahead. `strict` refuses a batch that was not handed out.
+        """
+        if index is None:  # it cannot be compared: it is of the iteration that handed out last
+            handouts = [] if self._active is None else [self._active]
+        elif len(self._recent) < MOST_RECENT:
+            handouts = list(self._recent)
+        else:
+            handouts = list({id(each): each for each in (*self._recent, *self._alive)}.values())
+        places = [place for each in handouts if (place := each.find(index, size)) is not None]
+        if places:
+            place = min(places, key=lambda each: (*each.skips, each.handout is not self._leader, each.ahead))
+            return place if place.handout is self._leader else place._replace(restarts=True)
+        if strict and handouts:
+            raise ValueError(self._stranger(self._leader or handouts[-1], index, size))
+        return None
+
+    def _stranger(self, handout: Handout, index: np.ndarray | None, size: int) -> str:
+        batch_size = handout.plan.batch_size
+        if size > batch_size or index is None:
+            return (
+                f"A batch of {size} came back, but `bias.sampler(batch_size={batch_size})` hands out steps "
+                f"of {batch_size}: pass the number of instances that this rank trains on per optimiser step. "
+                "The loader's batch size must divide it."
+            )
+        step = handout.steps[0].items[:5].tolist() if handout.steps else []
+        expected = f"{step} … was handed out" if step else "every batch handed out has come back already"
+        return f"The index {index[:5].tolist()} … came back, but {expected}. {ADVICE}"
+
+    def take_back(self, index: Array, host_index: np.ndarray | None, plan: Plan | None) -> Place:
+        """Count a batch as trained on. Where nothing was handed out, `plan` says how large a step is.
+
+        `host_index` is the index on the CPU, None where it is on a GPU. Words do not tell their sentences.
+        """
+        words, size = index.ndim > 1, len(index)
+        if plan is not None and plan.sentences and not words:
+            raise ValueError(
+                "The sampler was made with `num_sequences`, so `index` must have the shape (sentences, "
+                f"words), but got {tuple(index.shape)}."
+            )
+        place = self.find(None if words else host_index, size)
+        self.recorded = True
+        if place is None or place.handout is None:
+            come = self._come + size
+            completes = plan is None or come >= plan.batch_size
+            self._come = 0 if completes else come
+            return Place(None, (0, 0), Step(self.position, np.empty(0)), come, size, completes, None, False)
+        self._leader = handout = place.handout
+        for _ in range(place.skips[0] + place.completes):
+            handout.steps.popleft()
+        handout.come = 0 if place.completes else place.come + size
+        if place.completes:
+            self.position = place.step.position + len(place.step.items)
+        if host_index is None and not words:
+            self._checksum.add(index, handout.plan.real(place.step.items, place.come, size))
+        return place
+
+    def undo(self, place: Place) -> None:
+        """Count a step as not trained on: its visits could not be taken in."""
+        self.position = place.step.position
+        if place.handout is not None and place.completes:
+            place.handout.steps.appendleft(place.step)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave iterations out of a copy: it goes on where training stands."""
+        left_out = ("_alive", "_recent", "_leader", "_active")
+        values = {name: value for name, value in vars(self).items() if name not in left_out}
+        return {**values, "where": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the original stood."""
+        vars(self).update(state)
+        self.load_state_dict(state["where"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the epoch stands."""
-        pending = None if self._scans or self._drawn is None else self._drawn.clone()
+        pending, generator_state = self.items.pending(self.position)
+        if self._leader is not None and self._leader.generator is not None:
+            steps = [step.items for step in self._leader.steps if step.position >= self.position]
+            pending = np.concatenate([np.empty(0, dtype=np.int64), *steps])
+            generator_state = self._leader.generator.get_state()
         return {
             "epoch": self.epoch,
-            "scans": self._scans,
+            "scans": self.items.scans,
             "num_items": self.num_items,
             "position": self.position,
-            "pending": pending,
-            "pending_from": self._drawn_from,
-            "generator": self._generator.get_state(),
+            "pending": torch.from_numpy(pending.copy()),
+            "generator": generator_state,
         }
+
+    def check_state(self, state: dict[str, Any], plan: Plan | None) -> None:
+        """Raise if `state` does not fit, or its order not the plan of the sampler."""
+        if state["epoch"] is not None:
+            checks.integer("epoch", state["epoch"], at_least=0)
+        num_items = checks.integer("num_items", state["num_items"], at_least=1)
+        if plan is not None and plan.num_items != num_items:
+            raise ValueError(f"it orders {num_items} items, but the sampler {plan.num_items}")
+        position = checks.integer("position", state["position"], at_least=0)
+        if position > num_items:
+            raise ValueError(
+                f"The stored `position` is {position}, beyond the {num_items} items of an epoch."
+            )
+        pending = state["pending"]
+        if pending.dim() != 1 or pending.dtype != torch.int64 or len(pending) > num_items - position:
+            raise ValueError(f"The stored draws have shape {tuple(pending.shape)} and {pending.dtype}.")
+        checks.index_range(pending, num_items)
+        torch.Generator("cpu").set_state(state["generator"])  # raises if it is none
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood."""
-        self.epoch, self._scans, self.num_items = state["epoch"], state["scans"], state["num_items"]
-        self._begin()
+        self.epoch, self.num_items = state["epoch"], state["num_items"]
+        self._begin(scans=bool(state["scans"]))
         self.position = state["position"]
-        if not self._scans:
-            # A scan's permutation comes again from the epoch's seed; draws depend on what was drawn before.
-            self._drawn, self._drawn_from = state["pending"], state["pending_from"]
-            self._generator.set_state(state["generator"])
+        # A scan's permutation comes again from the epoch's seed; draws depend on those before them.
+        self.items.go_on(self.position, state["pending"].numpy(), state["generator"])

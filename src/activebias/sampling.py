@@ -1,26 +1,24 @@
-"""The torch sampler that yields the instances of an epoch in the method's order, on every rank its part."""
+"""The torch sampler that yields the items of an epoch in the method's order, on every rank its part."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-import torch
 from torch.utils.data import Dataset, DistributedSampler
 
 from activebias import checks
+from activebias.methods import Method
+from activebias.order import EpochOrder, Plan
 
-if TYPE_CHECKING:
-    from activebias.active_bias import ActiveBias
 
-
-def num_items_of(bias: "ActiveBias", dataset: Sized | None, num_sequences: int | None) -> int:
-    """Return how many items the sampler of `bias` orders: its instances, or the sentences of their words."""
-    num_items = bias.num_instances
+def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_sequences: int | None) -> int:
+    """Return how many items a sampler orders: the instances, or the sentences of their words."""
+    num_items = num_instances
     if num_sequences is not None:
-        if bias.method.order != "scan":
+        if method.order != "scan":
             raise ValueError(
-                f"Method {bias.method.name!r} draws single instances, but the words of a sentence train "
-                "together: use scan, wd, we, wpv or wtc."
+                f"Method {method.name!r} draws single instances, but the words of a sentence train together: "
+                "use scan, wd, we, wpv or wtc."
             )
         num_items = checks.integer("num_sequences", num_sequences, at_least=1)
     if dataset is not None and len(dataset) != num_items:
@@ -42,57 +40,65 @@ class EmphasisSampler(DistributedSampler[int]):
     It is a `DistributedSampler`, the type that trainers leave alone: each rank takes its own part of every
     global batch, from one draw that is the same on all ranks.
 
-    An iterator begins where the recorded visits of this epoch end, and forgets those of a step that is not
-    complete (gradient accumulation). After a resume, or a `break`, only the batches that were not trained on
-    come. That is counted, so the loader must keep the order: `in_order=True`, as it does by itself.
+    An iterator begins where training stands. After a resume, or a `break`, only the batches that were not
+    trained on come; a step that was left before its end comes again as a whole. An iterator that only looks
+    (`list(loader)`) changes nothing.
     """
 
     def __init__(
-        self, bias: "ActiveBias", *, batch_size: int, num_items: int, num_replicas: int, rank: int
+        self, plan: Plan, order: EpochOrder, *, set_epoch: Callable[[int], None], num_ranks: Callable[[], int]
     ) -> None:
         """Use `ActiveBias.sampler`, which checks the arguments."""
-        items = cast(Dataset[int], range(num_items))  # the base class asks for no more than its length
-        super().__init__(items, num_replicas=num_replicas, rank=rank, seed=bias.seed)
-        self.bias = bias
-        self.batch_size = batch_size
-        self.num_items = num_items
+        items = cast(Dataset[int], range(plan.num_items))  # the base class asks for no more than its length
+        replicas, rank = (plan.num_ranks, plan.rank) if plan.sharded_here else (1, 0)
+        super().__init__(items, num_replicas=replicas, rank=rank, seed=order.seed)
+        self.plan = plan
+        self.order = order
+        self._set_epoch, self._num_ranks = set_epoch, num_ranks
 
     @property
-    def global_batch_size(self) -> int:
-        """The instances of one step over all ranks."""
-        return self.batch_size * self.num_replicas
+    def batch_size(self) -> int:
+        """The items of one optimiser step on this rank."""
+        return self.plan.batch_size
+
+    @property
+    def num_items(self) -> int:
+        """The items of an epoch, over all ranks."""
+        return self.plan.num_items
 
     @property
     def num_remaining(self) -> int:
-        """How many indices of the epoch, over all ranks, have not been trained on yet."""
-        return self.num_items - self.bias._order.position
+        """How many items of the epoch, over all ranks, have not been trained on yet."""
+        return self.num_items - self.order.position
 
     def __len__(self) -> int:
-        """Return how many indices this rank gets in a whole epoch."""
-        full, rest = divmod(self.num_items, self.global_batch_size)
-        return full * self.batch_size + -(-rest // self.num_replicas)
+        """Return how many indices this sampler yields in a whole epoch."""
+        if not self.plan.sharded_here:
+            return self.num_items
+        full, rest = divmod(self.num_items, self.plan.step_size)
+        return full * self.batch_size + -(-rest // self.plan.num_ranks)
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the indices of the rest of the epoch, drawn batch by batch."""
-        self.bias._step.drop()
-        batches = self.bias._order.batches(self.global_batch_size)
-        # Not a generator: an index then costs no Python frame.
-        return chain.from_iterable(self._share(batch).tolist() for batch in batches)
+        """Iterate over the indices of the rest of the epoch, drawn step by step."""
+        return chain.from_iterable(self._steps())
 
-    def _share(self, batch: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of a global batch; the last one is padded with its own first entries.
+    def _steps(self) -> Iterator[list[int]]:
+        num_ranks = self._num_ranks()
+        if num_ranks not in (1, self.plan.num_ranks):
+            raise RuntimeError(
+                f"The sampler was made for {self.plan.num_ranks} rank(s), but {num_ranks} train, and would "
+                "all train on the same batches: make it after `torch.distributed.init_process_group`. Where "
+                "something else deals the batches out to the ranks (Accelerate), pass `shard=False`."
+            )
+        yield from self.order.hand_out(self.plan)
 
-        The padding stands at the end of the last ranks' parts, where `ActiveBias` knows to find it.
-        """
-        if self.num_replicas == 1:
-            return batch
-        share = -(-batch.numel() // self.num_replicas)
-        position = torch.arange(self.rank * share, (self.rank + 1) * share, device="cpu")
-        return batch[position % batch.numel()]
+    def belongs_to(self, bias: object) -> bool:
+        """Return whether `bias` made this sampler."""
+        return bool(self._set_epoch == getattr(bias, "set_epoch", None))
 
     def set_epoch(self, epoch: int) -> None:
         """Forward to the bias; trainers call this by themselves."""
-        self.bias.set_epoch(epoch)
+        self._set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: where the epoch stands is part of the bias's own state."""

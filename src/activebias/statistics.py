@@ -4,12 +4,13 @@ Every function takes torch tensors or NumPy arrays, accepts any leading dimensio
 trained side by side) and returns the kind of array it was given.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from activebias._arrays import Array, arange_like, at_least, cast_like, middle_two, namespace, sort_last
+from activebias._arrays import Array
 
 # Makes exact ties deterministic: rounding must not decide whether an entry counts as an outlier.
 TIE_TOLERANCE = 1e-6
@@ -18,13 +19,24 @@ TIE_TOLERANCE = 1e-6
 # one by one either way; longer rows it adds up in parts, and the sums would differ by rounding.
 SHORT = 8
 
+# On a GPU a row of more entries than this is not sorted for its median: selecting the median is faster.
+WIDE = 256
+
 
 class Estimate(NamedTuple):
-    """What the entries that count say about p(y|x): their number n, mean p̄ and variance."""
+    """The number n, the mean p̄ and the variance of an instance's entries, without outliers."""
 
     count: Array
     mean: Array
     variance: Array
+
+
+Statistic = Callable[[Estimate], Array]
+
+
+def score(statistic: Statistic, values: Array, count: Array, *, remove_outliers: bool) -> Array:
+    """Return the statistic of the first `count` entries of every row of `values`."""
+    return statistic(estimate(values, count, remove_outliers=remove_outliers))
 
 
 def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Estimate:
@@ -40,26 +52,27 @@ def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Es
     >>> estimate(history, torch.tensor(5), remove_outliers=False).mean
     tensor(0.7200)
     """
-    if not isinstance(values, torch.Tensor) and count.min(initial=values.shape[-1]) == values.shape[-1]:
+    width = values.shape[-1]
+    if not isinstance(values, torch.Tensor) and count.min(initial=width) == width:
         return _estimate_of_full_rows(values, remove_outliers)
-    xp = namespace(values)
-    counts = arange_like(values, values.shape[-1]) < count[..., None]
-    number = cast_like(count, values)
-    mean = xp.where(counts, values, 0).sum(-1) / at_least(number, 1)
+    xp = torch if isinstance(values, torch.Tensor) else np
+    counts = xp.arange(width, device=values.device) < count[..., None]
+    number = xp.asarray(count, dtype=values.dtype)
+    mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
     if remove_outliers:
         distance = xp.where(counts, abs(values - mean[..., None]), float("inf"))
-        # The median is the mean of the two middle values, which are one where the number is odd.
+        # The median is the mean of the two middle values, which are equal where the number is odd.
         lower, upper = middle_two(distance, count)
         counts = distance <= (lower + upper + TIE_TOLERANCE)[..., None]
-        number = cast_like(counts.sum(-1), values)
-        mean = xp.where(counts, values, 0).sum(-1) / at_least(number, 1)
+        number = xp.asarray(counts.sum(-1), dtype=values.dtype)
+        mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
     deviation = xp.where(counts, values - mean[..., None], 0)
-    variance = (deviation * deviation).sum(-1) / at_least(number - 1, 1)
+    variance = (deviation * deviation).sum(-1) / (number - 1).clip(1)
     return Estimate(number, mean, variance)
 
 
 def _estimate_of_full_rows(values: Array, remove_outliers: bool) -> Estimate:
-    """Estimate where every entry counts, as in a filled window: with half the calls."""
+    """Estimate where every entry counts, as in a full window: with half the calls."""
     width = values.shape[-1]
     if width < SHORT:
         values = np.asfortranarray(values)  # what follows from it has the same layout
@@ -69,14 +82,44 @@ def _estimate_of_full_rows(values: Array, remove_outliers: bool) -> Estimate:
         number = np.full(values.shape[:-1], width, dtype=values.dtype)
     else:
         distance = abs(deviation)
-        ordered = sort_last(distance)
+        ordered = np.sort(distance, axis=-1)
         two_medians = ordered[..., (width - 1) // 2] + ordered[..., width // 2]
         counts = distance <= (two_medians + TIE_TOLERANCE)[..., None]
         number = counts.sum(-1, dtype=values.dtype)
         mean = np.where(counts, values, 0).sum(-1) / number
         deviation = np.where(counts, values - mean[..., None], 0)
-    variance = (deviation * deviation).sum(-1) / at_least(number - 1, 1)
+    variance = (deviation * deviation).sum(-1) / np.maximum(number - 1, 1)
     return Estimate(number, mean, variance)
+
+
+def middle_two(values: Array, count: Array) -> tuple[Array, Array]:
+    """Return the two middle ones of the `count` finite values of every row; the other values must be inf.
+
+    The two are equal where the number is odd.
+    """
+    if isinstance(values, torch.Tensor):
+        # torch counts selecting on a GPU among the operations that vary between runs, and would raise. Only
+        # the position among equal values varies, which is not used here.
+        may_select = not torch.are_deterministic_algorithms_enabled()
+        if values.is_cuda and values.shape[-1] > WIDE and may_select:
+            return select_middle_two(values, count)
+    xp = torch if isinstance(values, torch.Tensor) else np
+    ordered = values.sort(-1).values if xp is torch else np.sort(values, axis=-1)
+    flat, width = ordered.reshape(-1), values.shape[-1]
+    first = xp.arange(flat.shape[0] // width, device=values.device).reshape(count.shape) * width
+    return flat[first + (count - 1).clip(0) // 2], flat[first + count // 2]
+
+
+def select_middle_two(values: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `middle_two` does without sorting: torch's median is the lower of the two.
+
+    The upper one is the same where more than half of the values are not above it, else the next larger.
+    """
+    lower = torch.where(values.isinf(), float("nan"), values).nanmedian(-1).values
+    above = values > lower.unsqueeze(-1)
+    next_larger = torch.where(above, values, float("inf")).amin(-1)
+    not_above = values.shape[-1] - above.sum(-1)
+    return lower, torch.where(not_above > count // 2, lower, next_larger)
 
 
 def difficulty(estimate: Estimate) -> Array:
@@ -92,7 +135,7 @@ def easiness(estimate: Estimate) -> Array:
 def prediction_variance(estimate: Estimate) -> Array:
     """Equation 1: sqrt(var + var² / (n - 1)), the standard deviation plus its confidence interval."""
     variance = estimate.variance
-    return (variance + variance * variance / at_least(estimate.count - 1, 1)) ** 0.5
+    return (variance + variance * variance / (estimate.count - 1).clip(1)) ** 0.5
 
 
 def threshold_closeness(estimate: Estimate) -> Array:

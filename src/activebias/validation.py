@@ -5,11 +5,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import torch
-import torch.distributed as dist
-
 from activebias import checks
-from activebias.distributed import mean_over_ranks
+from activebias.distributed import Ranks
 from activebias.history import PredictionHistory
 
 # The paper trains "until validation performance starts to saturate". One epoch without a new best error is
@@ -27,9 +24,6 @@ MEMORISED = 0.01
 FEW_EPOCHS = 10
 # A validation error within this much of the training error is that of an easy task, not of memorising.
 GAP = 0.05
-
-# Instances read at a time: at 100 million of them, copies of everything would not fit.
-CHUNK = 2**22
 
 
 class MemorisationWarning(UserWarning):
@@ -69,12 +63,7 @@ def training_error(history: PredictionHistory) -> float:
     With two classes that is the error of the model as it trained. With more, a right answer may have less
     than ½, so the error is a little lower.
     """
-    wrong = 0
-    for first in range(0, history.num_instances, CHUNK):
-        index = torch.arange(
-            first, min(first + CHUNK, history.num_instances), device=history.device, dtype=torch.int64
-        )
-        wrong += int((history.latest(index) <= 0.5).sum())
+    wrong = sum(int((history.latest(index) <= 0.5).sum()) for index in history.chunks())
     return wrong / history.num_instances
 
 
@@ -88,9 +77,6 @@ class Validation:
         self.burn_in: int | Literal["auto"] = (
             "auto" if isinstance(burn_in, str) else checks.integer("burn_in", burn_in, at_least=0)
         )
-        self._begin()
-
-    def _begin(self) -> None:
         self.burn_in_end: int | None = None if self.burn_in == "auto" else self.burn_in
         self._errors: list[float] = []  # of the epochs that are over, the same on all ranks
         self._latest: float | None = None  # of the epoch under way, this rank's own
@@ -132,12 +118,12 @@ class Validation:
                 stacklevel=3,
             )
 
-    def end_epoch(self, next_epoch: int, group: dist.ProcessGroup | None) -> None:
+    def end_epoch(self, next_epoch: int, ranks: Ranks) -> None:
         """Decide whether an automatic burn-in is over; the ranks take the mean of what they reported."""
         latest, self._latest = self._latest, None
         if self.burn_in_end is not None:
             return
-        error = mean_over_ranks(latest, group)
+        error = ranks.mean(latest)
         if error is not None:
             self._errors.append(error)
             if has_saturated(self._errors):
@@ -169,10 +155,17 @@ class Validation:
             "has_warned": self._has_warned,
         }
 
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Go on where `state_dict` stood; a state from before there was one knows nothing."""
-        self._begin()
-        if state is not None:
-            self.burn_in_end, self._errors = state["burn_in_end"], list(state["errors"])
-            self._latest, self._num_unreported = state["latest"], state["num_unreported"]
-            self._has_warned = state["has_warned"]
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise if `state` does not fit."""
+        if state["burn_in_end"] is not None:
+            checks.integer("burn_in_end", state["burn_in_end"], at_least=0)
+        checks.integer("num_unreported", state["num_unreported"], at_least=0)
+        errors = [*state["errors"], *([] if state["latest"] is None else [state["latest"]])]
+        if not all(isinstance(error, float) and 0 <= error <= 1 for error in errors):
+            raise ValueError("The stored validation errors are no shares from 0 to 1.")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` stood."""
+        self.burn_in_end, self._errors = state["burn_in_end"], list(state["errors"])
+        self._latest, self._num_unreported = state["latest"], state["num_unreported"]
+        self._has_warned = bool(state["has_warned"])

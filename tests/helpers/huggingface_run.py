@@ -122,7 +122,7 @@ def train_on_a_rank(out: Path, method: str, task: str, accumulate: int) -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
     )
     trainer.train()
-    assert trainer.bias._step._num_items == 0, "every step is complete, the last one too"
+    assert not trainer.bias._memory._waiting, "every step is complete, the last one too"
     torch.save(
         {
             "bias": trainer.bias.state_dict(),

@@ -33,7 +33,7 @@ def test_accelerate_resumes_mid_epoch(method, tmp_path):
         x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
         data = ab.with_index(TensorDataset(x, (x[:, 0] > 0).long()))
         bias = ab.ActiveBias(method, num_instances=40, num_classes=2)
-        loader = DataLoader(data, batch_size=8, sampler=bias.sampler(batch_size=8, num_replicas=1, rank=0))
+        loader = DataLoader(data, batch_size=8, sampler=bias.sampler(batch_size=8, shard=False))
         accelerator = accelerate.Accelerator(cpu=True)
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         accelerator.register_for_checkpointing(bias)

@@ -78,8 +78,7 @@ class ActiveBiasMixin(_Base):
             batch_size=self.args.train_batch_size * self.args.gradient_accumulation_steps,
             dataset=cast(IndexedDataset, self.train_dataset),
             num_sequences=None if self.token_index is None else self.token_index.num_sequences,
-            num_replicas=1,  # Accelerate deals the batches out to the ranks
-            rank=0,
+            shard=False,  # Accelerate deals the batches out to the ranks
         )
         return _SkippedFirst(self._sampler, skips=not self.args.ignore_data_skip)
 
@@ -94,7 +93,7 @@ class ActiveBiasMixin(_Base):
     ) -> tuple[list[Any], torch.Tensor | int | None]:
         """Return the batches of one optimiser step and their number of labels, over all ranks.
 
-        Accelerate fills the last batches of an epoch up; the filling's labels are taken away here.
+        Accelerate pads the last batches of an epoch; the labels of the padding are taken away here.
         """
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if not batches:

@@ -74,7 +74,7 @@ class ActiveBiasCallback(Callback):
         for loader in CombinedLoader(trainer.train_dataloader, "max_size").flattened:
             for owner in (loader, getattr(loader, "batch_sampler", None)):
                 sampler = getattr(owner, "sampler", None)
-                if isinstance(sampler, EmphasisSampler) and sampler.bias is self.bias:
+                if isinstance(sampler, EmphasisSampler) and sampler.belongs_to(self.bias):
                     return loader, sampler
         raise RuntimeError(
             "The training loader does not follow this bias: give it `sampler=bias.sampler(batch_size=…)`. "

@@ -31,7 +31,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         self,
         module: Any,
         *args: Any,
-        method: str | Method = "wpv",
+        method: str | Method = "wtc",
         burn_in: int | Literal["auto"] = 0,
         window: int | None = None,
         remove_outliers: bool = True,
