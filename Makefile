@@ -60,7 +60,7 @@ reproduction: $(STAMP)  ## docs/reproduction.md and its figures, from results/
 	$(BIN)/python -m activebias.lab.reproduction results docs/reproduction.md
 
 test-gpu:  ## the tests that need CUDA, with the Python at hand
-	PYTHONPATH=src $(PYTHON) -m pytest -c /dev/null --rootdir=. -p no:cacheprovider tests/gpu
+	PYTHONPATH=src:tests/helpers $(PYTHON) -m pytest -c /dev/null --rootdir=. -p no:cacheprovider tests/gpu
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

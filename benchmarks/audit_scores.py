@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from audit import find_recipe, load_data, observe_all, prepare
+from audit_observed import find_recipe, load_data, observe_all, prepare
 from sklearn.metrics import average_precision_score
 
 from activebias.auditing import LEAST_PROBABILITY
-from activebias.lab.recipe import Noise, Optimiser
+from activebias.lab import Noise, Optimiser
 from activebias.statistics import estimate
 
 SHARES = (0.05, 0.1, 0.2, 0.4)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from activebias.lab import Place, ResultStore, get_recipe, run_trials
+from activebias.lab.experiment.results import best_error, last10_error
 from activebias.lab.significance import estimate, paired_t_test
-from activebias.lab.store import best_error, last10_error
 
 
 def main():

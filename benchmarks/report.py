@@ -22,8 +22,8 @@ from pathlib import Path
 from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
-from activebias.report.folder import read_run
 from activebias.report.page import plotly_source, write_report
+from activebias.runs.folder import read_run
 
 TABLE = """document.getElementById('show').value = 'all';
 const start = performance.now();

@@ -25,10 +25,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from activebias import METHODS
 from activebias.lab import get_recipe
 from activebias.lab.data import Dataset, Examples
-from activebias.lab.evaluation import error_of
-from activebias.lab.prepared import prepare
-from activebias.lab.side_by_side import Lane, SideBySide, Trials, training
-from activebias.lab.trainer import Run
+from activebias.lab.experiment.prepared import prepare
+from activebias.lab.one_by_one import build_run
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData, training
+from activebias.training.evaluation import error_of
 
 # Examples for training and testing as the recipe has them, and what a batch looks like.
 SIZES = {
@@ -101,7 +101,7 @@ def past(recipe, num_instances):
 
 def one_by_one(recipe, dataset, device):
     data = prepare(recipe, dataset, seed=0, device=device)
-    run = Run(recipe, data, [METHODS["wpv"]], seed=0)
+    run = build_run(recipe, data, [METHODS["wpv"]], seed=0)
     bias = run.biases["wpv"]
     for number, prob in enumerate(past(recipe, data.num_instances)):
         bias.set_epoch(number)
@@ -125,7 +125,7 @@ def side_by_side(recipe, dataset, device, num_models):
     seeds = list(range(-(-num_models // len(methods))))
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in seeds]
     lanes = [Lane(seed, method) for method in methods for seed in seeds][:num_models]
-    trials = Trials(recipe, prepared, seeds, device)
+    trials = TrialData(recipe, prepared, seeds, device)
     run = SideBySide.begin(trials, lanes, emphasises=True)
     every = torch.arange(trials.num_instances, device=device).expand(num_models, -1)
     for prob in past(recipe, trials.num_instances):

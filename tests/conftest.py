@@ -12,7 +12,11 @@ import pytest
 import torch
 
 # Its tests are skipped with the reason; to look into it for doctests would be an error.
-collect_ignore = [] if find_spec("selenium") else ["report_browser.py"]
+collect_ignore = [
+    f"helpers/{helper}.py"
+    for helper, package in {"report_browser": "selenium", "huggingface_run": "transformers"}.items()
+    if find_spec(package) is None
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,6 +26,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def own_place(tmp_path, monkeypatch):
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ The names are imported when they are first used: `import torch` takes seconds, w
 should not.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from activebias._lazy import lazy_names
 from activebias._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from activebias.validation import NothingRightWarning as NothingRightWarning
 
 _MODULES = {
+    "emphasis": None,
+    "statistics": None,
     "ActiveBias": "active_bias",
     "Audit": "auditing",
     "audit": "auditing",
@@ -42,15 +44,9 @@ _MODULES = {
     "NothingRightWarning": "validation",
 }
 
-__all__ = ["__version__", "emphasis", "statistics", *_MODULES]
+__all__ = ["__version__", *_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("emphasis", "statistics"):
-        return importlib.import_module(f"activebias.{name}")
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"activebias.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'activebias' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

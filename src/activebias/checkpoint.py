@@ -20,8 +20,8 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist: make it first.")
-    with replacing(path) as temporary:
-        torch.save(state, temporary)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        torch.save(state, file)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -9,7 +9,19 @@ from typing import Annotated
 try:
     import typer
 
-    from activebias.commands import audit, data, experiments, report, train
+    from activebias.commands import (
+        audit,
+        compare,
+        data,
+        demo,
+        export,
+        figures,
+        recipes,
+        report,
+        reproduce,
+        theory,
+        train,
+    )
 except ModuleNotFoundError as error:  # only the library is installed
     if error.name not in ("typer", "rich"):
         raise
@@ -23,13 +35,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (
-    experiments,
-    train,
-    audit,
-    report,
-    data,
-):
+for module in (demo, recipes, compare, reproduce, figures, theory, train, audit, export, report, data):
     app.add_typer(module.app)
 
 

@@ -10,11 +10,11 @@ from torch.func import functional_call, vmap
 
 import activebias as ab
 from activebias.lab import Optimiser, Place, get_recipe, run_trials
-from activebias.lab.models import Dropout
-from activebias.lab.prepared import prepare
-from activebias.lab.side_by_side import Lane, SideBySide, Trials
+from activebias.lab.experiment.prepared import prepare
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData
 from activebias.lab.side_by_side.layers import StackableDropout
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
+from activebias.training.dropout import Dropout
 from side_by_side_cases import RECIPES, made_up, small
 
 pytestmark = [
@@ -156,7 +156,7 @@ def train(recipe, dataset, teacher, methods, device, epochs=4):
     cpu = torch.device("cpu")
     prepared = [prepare(recipe, dataset, seed=seed, device=cpu, teacher=teacher) for seed in SEEDS]
     lanes = [Lane(seed, method) for method in methods for seed in SEEDS]
-    run = SideBySide.begin(Trials(recipe, prepared, SEEDS, torch.device(device)), lanes, emphasises=True)
+    run = SideBySide.begin(TrialData(recipe, prepared, SEEDS, torch.device(device)), lanes, emphasises=True)
     for _ in range(epochs):
         run.train_epoch()
     return run

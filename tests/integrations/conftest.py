@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore = ["huggingface_run.py"]  # a program that tests start; it needs transformers to be imported
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("accelerate", reason="not installed: pip install 'activebias
 from transformers import Trainer
 
 from activebias.integrations.huggingface import ActiveBiasMixin, ActiveBiasTrainer
-from integrations.huggingface_run import (
+from huggingface_run import (
     RANK_CASES,
     STEP_SIZE,
     collate,
@@ -29,7 +29,7 @@ from integrations.huggingface_run import (
     samples,
 )
 
-RUN = Path(__file__).parent / "huggingface_run.py"
+RUN = Path(__file__).parents[1] / "helpers" / "huggingface_run.py"
 
 
 def assert_close(trainer, bias, model) -> None:

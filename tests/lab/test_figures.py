@@ -7,8 +7,8 @@ import sys
 import pytest
 from matplotlib.text import Text
 
+from activebias.lab.experiment.results import TrialResult
 from activebias.lab.figures import convergence_figure, save_figure
-from activebias.lab.store import TrialResult
 
 
 def trials(methods, n=3, epochs=12, **changes):
@@ -147,16 +147,16 @@ def test_what_cannot_be_drawn_is_refused():
         convergence_figure(trials(["scan"]) + trials(["wpv"], epochs=5))
     with pytest.raises(ValueError, match="one recipe and one configuration"):
         convergence_figure(trials(["scan"]) + trials(["wpv"], config={}))
-    with pytest.raises(ValueError, match="curve must be one of test_error, train_error"):
+    with pytest.raises(ValueError, match="Expected `curve` to be one of test_error, train_error"):
         convergence_figure(trials(["scan"]), curve="loss")
-    with pytest.raises(ValueError, match="burn_in must be"):
+    with pytest.raises(ValueError, match="Expected `burn_in` to be"):
         convergence_figure(trials(["scan"]), burn_in=-1)
 
 
 def test_pyplot_is_never_touched():
     code = (
         "import sys; from activebias.lab.figures import convergence_figure;"
-        "from activebias.lab.store import TrialResult as T;"
+        "from activebias.lab.experiment.store import TrialResult as T;"
         "convergence_figure([T(recipe='d', method='scan', seed=0, config={}, device='cpu', seconds=0,"
         " test_error=[1.0], train_error=[1.0])]); print('matplotlib.pyplot' in sys.modules)"
     )

@@ -4,8 +4,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from activebias.lab import ResultStore, TrialResult, get_recipe
 from activebias.lab import reproduction as module
+from activebias.lab.experiment.results import config_hash
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,6 +19,20 @@ def test_the_page_in_the_docs_is_made_from_the_store():
     assert written == page, "run `make reproduction`"
     for figure in re.findall(r"\]\((figures/[^)]+)\)", page):
         assert (ROOT / "docs" / figure).exists()
+
+
+@pytest.mark.parametrize("folder", ["results", "results/one-by-one"])
+def test_no_stored_result_would_be_trained_again(folder):
+    store = ResultStore(ROOT / folder)
+    names = [path.stem for path in sorted(store.folder.glob("*.jsonl"))]
+    assert "mnist-fc" in names
+    for name in names:
+        config = get_recipe(name).config()
+        results = store.load(name)
+        assert {config_hash(result.config) for result in results} == {config_hash(config)}, name
+        methods, seeds = zip(*((result.method, result.seed) for result in results), strict=True)
+        missing = store.missing(name, config, methods, seeds)
+        assert set(zip(methods, seeds, strict=True)).isdisjoint(missing)
 
 
 def test_the_stored_trials_side_by_side_are_those_trained_one_by_one():

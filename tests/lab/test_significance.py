@@ -7,18 +7,18 @@ import pytest
 from scipy import stats
 
 from activebias.lab import significance
+from activebias.lab.experiment.results import METRICS, TrialResult
 from activebias.lab.paper import paper_rows, paper_value
 from activebias.lab.significance import (
     Estimate,
+    against_baselines,
     by_method,
-    compare,
     estimate,
     holm,
     order_agreement,
     our_finding,
     paired_t_test,
 )
-from activebias.lab.store import METRICS, TrialResult
 
 
 def trial(method, seed, error, **changes):
@@ -106,7 +106,7 @@ def test_compare_chooses_baselines_and_corrects_over_all_methods():
         for method, by in shift.items()
         for seed in range(6)
     ]
-    items = {item.method: item for item in compare(results)}
+    items = {item.method: item for item in against_baselines(results)}
     assert list(items) == ["uni", "spv", "scan", "wd", "wpv"]
     baselines = {name: item.baseline for name, item in items.items()}
     assert baselines == {"uni": None, "spv": "uni", "scan": None, "wd": "scan", "wpv": "scan"}
@@ -125,15 +125,15 @@ def test_compare_chooses_baselines_and_corrects_over_all_methods():
 
 def test_compare_refuses_what_does_not_belong_together():
     with pytest.raises(ValueError, match="one recipe and one configuration"):
-        compare([trial("scan", 0, 3.0), trial("scan", 1, 3.0, config={"noise": 0.1})])
+        against_baselines([trial("scan", 0, 3.0), trial("scan", 1, 3.0, config={"noise": 0.1})])
     with pytest.raises(ValueError, match="one recipe and one configuration"):
-        compare([trial("scan", 0, 3.0), trial("scan", 1, 3.0, recipe="other")])
+        against_baselines([trial("scan", 0, 3.0), trial("scan", 1, 3.0, recipe="other")])
     with pytest.raises(ValueError, match="scan with seed 0 came twice"):
-        compare([trial("scan", 0, 3.0), trial("scan", 0, 4.0)])
+        against_baselines([trial("scan", 0, 3.0), trial("scan", 0, 4.0)])
     with pytest.raises(ValueError, match="at least one trial"):
-        compare([])
-    with pytest.raises(ValueError, match="metric must be one of best_test_error"):
-        compare([trial("scan", 0, 3.0)], "accuracy")
+        against_baselines([])
+    with pytest.raises(ValueError, match="Expected `metric` to be one of best_test_error"):
+        against_baselines([trial("scan", 0, 3.0)], "accuracy")
 
 
 def test_order_agreement_needs_both_to_be_decided():
@@ -166,5 +166,5 @@ def test_every_number_of_the_paper_is_found():
     assert found == 222
     assert paper_value("mnist-fc", "wd", "best_test_error") == (2.17, 0.01)
     assert paper_value("no-such-row", "wd", "best_test_error") is None
-    with pytest.raises(ValueError, match="metric must be one of"):
+    with pytest.raises(ValueError, match="Expected `metric` to be one of"):
         paper_value("mnist-fc", "wd", "test")

@@ -9,11 +9,11 @@ import torch
 import activebias as ab
 import lab_worker
 from activebias.lab import Listener, Noise, Place, get_recipe, run_trials
-from activebias.lab.checkpoints import Checkpoint
-from activebias.lab.prepared import load_data, prepare
-from activebias.lab.randomness import derived_generator, derived_seed
-from activebias.lab.trainer import Run
+from activebias.lab.experiment.prepared import load_data, prepare
+from activebias.lab.one_by_one import build_run
 from activebias.lab.trials import count_epochs, missing_runs
+from activebias.training.checkpoints import Checkpoint
+from activebias.training.randomness import derived_generator, derived_seed
 from processes import start
 
 CPU = torch.device("cpu")
@@ -52,12 +52,12 @@ def test_a_branch_equals_a_run_of_its_own(method):
     chosen = ab.get_method(method)
     group = [each for each in ab.METHODS.values() if (each.order == "scan") == (chosen.order == "scan")]
     shared, branch, alone = (
-        Run(recipe, data, methods, seed=3) for methods in (group[::-1], [chosen], [chosen])
+        build_run(recipe, data, methods, seed=3) for methods in (group[::-1], [chosen], [chosen])
     )
     for _ in range(2):
         shared.train_epoch()
     state = shared.state_dict()
-    other = Run(recipe, data, [group[0]], seed=3)
+    other = build_run(recipe, data, [group[0]], seed=3)
     other.load_state_dict(state)
     other.train_epoch()  # whose training must not touch what the others branch from
     branch.load_state_dict(state)
@@ -75,7 +75,7 @@ def test_a_branch_equals_a_run_of_its_own(method):
 def test_the_loop_is_the_one_of_the_readme():
     recipe = replace(get_recipe("digits"), epochs=3, burn_in=1, batch_size=32, noise=None).limited(200)
     data = prepare(recipe, load_data(recipe), seed=5, device=CPU)
-    run = Run(recipe, data, [ab.get_method("wpv")], seed=5)
+    run = build_run(recipe, data, [ab.get_method("wpv")], seed=5)
     model = recipe.model(data.dataset, derived_generator(5, "weights"))
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     bias = ab.ActiveBias("wpv", num_instances=200, num_classes=10, burn_in=1, seed=derived_seed(5, "order"))
@@ -99,14 +99,14 @@ def test_the_loop_is_the_one_of_the_readme():
 def test_a_shared_run_does_not_go_beyond_the_burn_in():
     recipe = replace(get_recipe("digits"), burn_in=1).limited(150)
     data = prepare(recipe, load_data(recipe), seed=0, device=CPU)
-    run = Run(recipe, data, [ab.get_method("scan"), ab.get_method("wd")], seed=0)
+    run = build_run(recipe, data, [ab.get_method("scan"), ab.get_method("wd")], seed=0)
     run.train_epoch()
     with pytest.raises(RuntimeError, match="burn-in is over after 1 epochs: branch"):
         run.train_epoch()
     with pytest.raises(ValueError, match="all scanning or all drawing"):
-        Run(recipe, data, [ab.get_method("scan"), ab.get_method("sd")], seed=0)
+        build_run(recipe, data, [ab.get_method("scan"), ab.get_method("sd")], seed=0)
     with pytest.raises(ValueError, match="no memory of wpv"):
-        Run(recipe, data, [ab.get_method("wpv")], seed=0).load_state_dict(run.state_dict())
+        build_run(recipe, data, [ab.get_method("wpv")], seed=0).load_state_dict(run.state_dict())
 
 
 def test_methods_of_a_trial_share_weights_noise_and_burn_in(tmp_path):
@@ -124,7 +124,9 @@ def test_trials_differ_in_noise_weights_and_order():
     dataset = load_data(recipe)
     first, second = (prepare(recipe, dataset, seed=seed, device=CPU) for seed in (0, 1))
     assert (first.train.targets != second.train.targets).float().mean() > 0.2
-    runs = [Run(recipe, data, [ab.get_method("scan")], seed=k) for k, data in enumerate((first, second))]
+    runs = [
+        build_run(recipe, data, [ab.get_method("scan")], seed=k) for k, data in enumerate((first, second))
+    ]
     assert not torch.equal(*(next(run.model.parameters()) for run in runs))
     orders = []
     for run in runs:
@@ -234,7 +236,9 @@ def test_a_stopped_run_of_another_rule_is_not_gone_on_with(tmp_path, side_by_sid
 
 
 def test_batches_must_fit_the_data(tmp_path):
-    with pytest.raises(ValueError, match="`batch_size` must be at most the number of training examples, 50"):
+    with pytest.raises(
+        ValueError, match="Expected `batch_size` to be at most the number of training examples, 50"
+    ):
         run_trials(get_recipe("digits").limited(50), methods=["scan"], seeds=[0], place=Place(tmp_path))
 
 
@@ -243,7 +247,7 @@ def test_seeds_are_checked_before_anything_is_trained(tmp_path, seeds):
     def trained(done):
         raise AssertionError("trained first")
 
-    with pytest.raises(ValueError, match="`seeds` must be integers of at least 0"):
+    with pytest.raises(ValueError, match="Expected `seeds` to be integers of at least 0"):
         run_trials(
             lab_worker.small_recipe().shortened(2),
             methods=["scan"],

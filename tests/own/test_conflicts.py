@@ -16,7 +16,7 @@ from activebias.cli import app
 from activebias.own.images import read_images
 from activebias.own.tables import read_table
 from activebias.own.tagged import read_tagged
-from activebias.report.folder import read_run
+from activebias.runs.folder import read_run
 from own_data import made_up, write_digits, write_wine
 
 pytestmark = pytest.mark.usefixtures("own_place")

@@ -6,8 +6,8 @@ import torch
 pytest.importorskip("pandas")
 pytest.importorskip("PIL")
 
-from activebias.lab.data import IGNORE
 from activebias.own.tagged import read_tagged
+from activebias.training.examples import IGNORE
 from own_data import PLACES, made_up
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import report_runs as runs
-from activebias.report.folder import Inputs
 from activebias.report.page import write_report
 from activebias.report.view import view_run
+from activebias.runs.folder import Inputs
 
 HOSTILE = [
     "<script>window.stolen = 1</script>",

@@ -19,9 +19,9 @@ import report_runs as runs
 from activebias.cli import app
 from activebias.report import page, summary
 from activebias.report.encoding import NO_VISIT, Blobs, script_json, smallest, visits_kept
-from activebias.report.folder import Inputs, read_run
 from activebias.report.thumbnails import make_thumbnails
 from activebias.report.view import view_run
+from activebias.runs.folder import Inputs, read_run
 
 pytest.importorskip("plotly", reason="the report is not tested: plotly is not installed")
 

@@ -1,11 +1,11 @@
-"""Looking at a run: which labels are likely wrong, and its history for other tools."""
+"""`activebias audit`: which labels of a run are likely wrong."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from activebias.commands.shared import Debug, Json, print_json, printable, reports_errors, show
+from activebias.commands.shared import Debug, Json, RunPath, print_json, printable, reports_errors, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,13 +15,11 @@ app = typer.Typer()
 # A longer name of a class would fill the screen.
 NAME_LENGTH = 40
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
-
 
 @app.command(epilog="Example: activebias audit runs/pets --out suspects.csv --top 50")
 @reports_errors
 def audit(
-    run: Run,
+    run: RunPath,
     out: Annotated[Path | None, typer.Option("--out", help="CSV of all instances, worst first.")] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="How many to show.")] = 20,
     exact: Annotated[
@@ -32,9 +30,8 @@ def audit(
     debug: Debug = False,
 ) -> None:
     """Rank the training instances of a run by how likely their label is wrong."""
-    from activebias.report.folder import read_run
-    from activebias.report.summary import weak_judge
-    from activebias.report.suspects import audit_run, rows, write_csv
+    from activebias.runs.folder import read_run
+    from activebias.runs.suspects import audit_run, rows, weak_judge, write_csv
 
     folder = read_run(run)
     found = audit_run(folder)
@@ -84,7 +81,7 @@ def _conflicts(number: int, is_shown: bool) -> str:
 def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "Table":
     from rich.table import Table
 
-    from activebias.report.suspects import excerpt
+    from activebias.runs.suspects import excerpt
 
     table = Table(title=printable(title), title_justify="left")
     conflict = ("conflict",) if with_conflict else ()
@@ -101,27 +98,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else printable(str(value))
-
-
-@app.command(epilog="Example: activebias export runs/pets --format cartography --out dynamics")
-@reports_errors
-def export(
-    run: Run,
-    out: Annotated[Path, typer.Option("--out", help="The file, or the folder for cartography.")],
-    format_name: Annotated[
-        str, typer.Option("--format", help="npz, parquet, or cartography (dynamics_epoch_X.jsonl).")
-    ] = "npz",
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Write the history of a run for other tools: the probability of the label at every visit."""
-    from activebias.report.exports import FORMATS, export_history
-    from activebias.report.folder import read_run
-
-    if format_name not in FORMATS:
-        raise typer.BadParameter(f"`--format` must be one of {', '.join(FORMATS)}, but got {format_name!r}.")
-    number = export_history(read_run(run), out, format_name)
-    if as_json:
-        print_json({"run": str(run), "format": format_name, "num_instances": number, "out": str(out)})
-    else:
-        show(f"The histories of {number:,} instances: {out}.")

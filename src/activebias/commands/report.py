@@ -24,8 +24,8 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a report to open in a browser: summary, curves, data map, suspects; several runs are compared."""
-    from activebias.report.folder import read_run
     from activebias.report.page import write_report
+    from activebias.runs.folder import read_run
 
     written = write_report([read_run(run) for run in runs], out, image_budget=round(image_budget * 1e6))
     size = written.stat().st_size

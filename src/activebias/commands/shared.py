@@ -19,7 +19,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first trial; the others count up.")]
-Trials = Annotated[
+NumTrials = Annotated[
     int | None, typer.Option("--trials", min=1, help="Number of trials (default: the recipe's).")
 ]
 Epochs = Annotated[
@@ -39,6 +39,8 @@ SideBySide = Annotated[
     typer.Option("--side-by-side", min=1, help="Most models trained at once (default: what memory holds)."),
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 

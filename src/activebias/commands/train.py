@@ -1,4 +1,4 @@
-"""Training one model: on data of one's own, or on a recipe of the paper."""
+"""`activebias train`: one model on data of one's own, or on a recipe of the paper, into a run folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +20,8 @@ from activebias.commands.shared import (
 
 if TYPE_CHECKING:
     from activebias.own.data import OwnData
-    from activebias.own.training import BurnIn
-    from activebias.report.folder import RunFolder
+    from activebias.own.train import BurnIn
+    from activebias.runs.folder import RunFolder
 
 app = typer.Typer()
 
@@ -111,7 +111,7 @@ def train(
 
 
 def _check_target(path: Path) -> None:
-    from activebias.report.folder import check_target
+    from activebias.runs.folder import check_target
 
     check_target(path)
 
@@ -127,14 +127,14 @@ def _train_recipe(
     device: str,
     quiet: bool,
 ) -> "RunFolder":
-    from activebias.lab import commands as lab
-    from activebias.own.progress import show_training
-    from activebias.own.runs import train_recipe
+    from activebias.commands.choosing import find_methods, find_place, find_recipe
+    from activebias.lab.run_folder import train_recipe
+    from activebias.training.progress import show_training
 
-    recipe = lab.find_recipe(name, noise=noise, epochs=epochs)
-    (method_name,) = lab.find_methods(method, recipe)[:1]
+    recipe = find_recipe(name, noise=noise, epochs=epochs)
+    (method_name,) = find_methods(method, recipe)[:1]
     path = out or Path("runs") / f"{recipe.name}-{method_name}-{seed}"
-    place = lab.find_place(path.parent, data, device)
+    place = find_place(path.parent, data, device)
     with show_training(recipe.name, recipe.epochs, quiet=quiet) as on_epoch:
         return train_recipe(recipe, path, place=place, method=method_name, seed=seed, on_epoch=on_epoch)
 
@@ -149,9 +149,9 @@ def _read(
     quiet: bool,
 ) -> "OwnData":
     from activebias.own.images import read_images
-    from activebias.own.progress import show_reading
     from activebias.own.tables import read_table
     from activebias.own.tagged import read_tagged
+    from activebias.training.progress import show_reading
 
     if images is not None:
         with show_reading("images", quiet=quiet) as on_image:
@@ -176,9 +176,9 @@ def _train_own(
     import torch
 
     from activebias import get_method
-    from activebias.lab import commands as lab
-    from activebias.own.progress import show_training
-    from activebias.own.runs import train_own
+    from activebias.commands.devices import find_device
+    from activebias.own.train import train_own
+    from activebias.training.progress import show_training
 
     if own.kind != "images":
         torch.set_num_threads(1)  # the nets are so small that a second thread only costs
@@ -190,7 +190,6 @@ def _train_own(
         raise typer.BadParameter(
             f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
         )
-    place = lab.find_place(path.parent, None, device)
     with show_training(Path(own.source).name, epochs, quiet=quiet) as on_epoch:
         return train_own(
             own,
@@ -199,7 +198,7 @@ def _train_own(
             epochs=epochs,
             burn_in=burn_in,
             seed=seed,
-            device=place.device,
+            device=find_device(device),
             on_epoch=on_epoch,
         )
 
@@ -215,7 +214,7 @@ def _share_or_path(text: str | None) -> float | Path:
         return Path(text)
     if not 0 < share < 1:
         raise typer.BadParameter(
-            f"`--validation` must be a share above 0 and below 1, or a file, but got {text}."
+            f"Expected `--validation` to be a share above 0 and below 1, or a file, but got {text}."
         )
     return share
 
@@ -224,7 +223,7 @@ def _epochs_or_auto(text: str) -> "BurnIn":
     if text == "auto":
         return "auto"
     if not text.isdecimal():
-        raise typer.BadParameter(f"`--burn-in` must be auto or a number of epochs, but got {text!r}.")
+        raise typer.BadParameter(f"Expected `--burn-in` to be auto or a number of epochs, but got {text!r}.")
     return int(text)
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from activebias.lab.significance import Comparison, compare, our_finding
-from activebias.lab.store import TrialResult
-from activebias.lab.tables import METRIC_TITLES, display_name
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.result_tables import METRIC_TITLES, display_name
+from activebias.lab.significance import Comparison, against_baselines, our_finding
 
 
 def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") -> str:
     """Say which methods differ from their baseline beyond chance, and which do not."""
-    items = compare(results, metric)
+    items = against_baselines(results, metric)
     tested = [item for item in items if item.baseline is not None]
     by_name = {item.method: item for item in items}
     if not tested:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.result_tables import display_name, num_trials, trials_text
 from activebias.lab.significance import BASELINES, SAMPLING_METHODS, by_method, estimate, in_order
-from activebias.lab.store import TrialResult
-from activebias.lab.tables import display_name, num_trials, trials_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,17 +50,17 @@ def convergence_figure(
     from matplotlib.figure import Figure
 
     if curve not in _AXIS_TITLES:
-        raise ValueError(f"curve must be one of {', '.join(_AXIS_TITLES)}, but got {curve!r}")
+        raise ValueError(f"Expected `curve` to be one of {', '.join(_AXIS_TITLES)}, but got {curve!r}")
     by_method(results, "best_test_error")  # refuses results that do not belong together
     lengths = {len(getattr(result, curve)) for result in results}
     if len(lengths) > 1:
-        raise ValueError(f"results must have curves of one length, but got {sorted(lengths)} epochs")
+        raise ValueError(f"Expected `results` to have curves of one length, but got {sorted(lengths)} epochs")
     (epochs,) = lengths
     if burn_in is None:
         configured = results[0].config.get("burn_in")
         burn_in = configured if isinstance(configured, int) else 0
     if burn_in < 0:
-        raise ValueError(f"burn_in must be a number of epochs, at least 0, but got {burn_in}")
+        raise ValueError(f"Expected `burn_in` to be a number of epochs, at least 0, but got {burn_in}")
     panels = _panels([result.method for result in results])
     figure = Figure(figsize=(1.2 + 4.9 * len(panels), 4.2), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]

@@ -1,10 +1,11 @@
 """The paper's own numbers, to stand beside ours."""
 
 import csv
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
-from activebias.lab.store import METRICS
+from activebias.lab.experiment.results import METRICS
 
 
 @cache
@@ -37,5 +38,15 @@ def paper_value(row: str, method: str, metric: str) -> tuple[float, float | None
     True
     """
     if metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {metric!r}")
+        raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {metric!r}")
     return _tables().get((row, method, metric))
+
+
+def paper_metrics(row: str, methods: Iterable[str]) -> list[str]:
+    """Return the metrics that the paper prints for a row.
+
+    >>> paper_metrics("mnist-fc", ["scan", "wpv"])
+    ['best_test_error', 'last10_test_error', 'best_train_error']
+    """
+    names = list(methods)
+    return [metric for metric in METRICS if any(paper_value(row, name, metric) is not None for name in names)]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from activebias.lab.cookbook import RECIPES, get_recipe
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.results import METRICS, TrialResult
+from activebias.lab.experiment.store import ResultStore
 from activebias.lab.figures import convergence_figure, save_figure
 from activebias.lab.paper import paper_rows, paper_value
-from activebias.lab.recipe import Recipe
-from activebias.lab.recipes import RECIPES, get_recipe
-from activebias.lab.significance import Estimate, Finding, compare, order_agreement, paper_estimate
-from activebias.lab.store import METRICS, ResultStore, TrialResult
-from activebias.lab.tables import (
+from activebias.lab.result_tables import (
     METRIC_TITLES,
     TextTable,
     comparison_table,
@@ -25,6 +25,7 @@ from activebias.lab.tables import (
     paper_findings,
     reproduction_table,
 )
+from activebias.lab.significance import Estimate, Finding, against_baselines, order_agreement, paper_estimate
 
 _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and we do not have it"}
 _INTRODUCTION = """# Reproduction
@@ -90,7 +91,7 @@ class _Row:
     def same_signs(self, metric: str) -> int:
         """Return how many methods stand on the paper's side of their baseline, significantly or not."""
         count = 0
-        for item in compare(self.results, metric):
+        for item in against_baselines(self.results, metric):
             if item.test is None or item.test.difference is None or item.baseline is None:
                 continue
             method, baseline = (
@@ -102,7 +103,9 @@ class _Row:
 
     def order(self, metric: str) -> tuple[int, int, int]:
         """Return how many pairs of methods agree, are undecided, disagree."""
-        ours = {item.method: Estimate(item.mean, item.stderr) for item in compare(self.results, metric)}
+        ours = {
+            item.method: Estimate(item.mean, item.stderr) for item in against_baselines(self.results, metric)
+        }
         values = {method: paper_value(self.recipe.row or "", method, metric) for method in ours}
         paper = {method: paper_estimate(*value) for method, value in values.items() if value is not None}
         order = order_agreement(ours, paper)

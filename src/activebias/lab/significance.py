@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Literal, NamedTuple
 
-from activebias.lab.rules import of_latest_rules
-from activebias.lab.store import METRICS, ResultKey, TrialResult
+from activebias.lab.experiment.results import METRICS, ResultKey, TrialResult, of_latest_rules
 
 SAMPLING_METHODS: Final = ("uni", "sd", "isd", "se", "spv", "stc")
 WEIGHTING_METHODS: Final = ("scan", "wd", "we", "wpv", "wtc")
@@ -84,7 +83,7 @@ def estimate(values: Iterable[float]) -> Estimate:
     """
     numbers = [float(value) for value in values]
     if not numbers:
-        raise ValueError("values must hold at least one number, but it is empty")
+        raise ValueError("Expected `values` to hold at least one number, but it is empty")
     mean = math.fsum(numbers) / len(numbers)
     if len(numbers) == 1:
         return Estimate(mean, None)
@@ -168,7 +167,7 @@ def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int
     Of a method of one's own that was changed under its name, the latest counts.
     """
     if metric not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, but got {metric!r}")
+        raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {metric!r}")
     values: dict[str, dict[int, float]] = {}
     first: ResultKey | None = None
     for result in of_latest_rules(results):
@@ -176,22 +175,23 @@ def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int
         first = first or key
         if key[:2] != first[:2]:
             raise ValueError(
-                "results must be of one recipe and one configuration, but got "
+                "Expected `results` to be of one recipe and one configuration, but got "
                 f"{first.recipe} ({first.config_hash}) and {key.recipe} ({key.config_hash}); "
                 "load them with ResultStore.load(recipe, config)"
             )
         seeds = values.setdefault(result.method, {})
         if result.seed in seeds:
             raise ValueError(
-                f"results must hold a trial once, but {result.method} with seed {result.seed} came twice"
+                f"Expected `results` to hold a trial once, but {result.method} with seed {result.seed} came "
+                "twice"
             )
         seeds[result.seed] = result.metric(metric)
     if not values:
-        raise ValueError("results must hold at least one trial, but it is empty")
+        raise ValueError("Expected `results` to hold at least one trial, but it is empty")
     return {method: values[method] for method in in_order(values)}
 
 
-def compare(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
+def against_baselines(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
     """Compare every method with its baseline, in the paper's order."""
     values = by_method(results, metric)
     baselines = {method: baseline_of(method, values) for method in values}

@@ -102,7 +102,7 @@ def draw_problem(
     """
     if num_instances <= num_features or num_features < 2:
         raise ValueError(
-            "Expected argument `num_features` to be at least 2 and `num_instances` to be larger, "
+            "Expected `num_features` to be at least 2 and `num_instances` to be larger, "
             f"but got {num_features} and {num_instances}."
         )
     spread = torch.eye(num_features - 1, dtype=torch.float64) + 0.3 * _normal(

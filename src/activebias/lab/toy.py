@@ -57,7 +57,7 @@ def draw_toy(
     for name, number in (("num_clean", num_clean), ("num_outliers", num_outliers)):
         if number < 0 or number % 2:
             raise ValueError(
-                f"Expected argument `{name}` to be even (half a class) and not below 0, but got {number}."
+                f"Expected `{name}` to be even (half a class) and not below 0, but got {number}."
             )
     clean_labels = _signs(num_clean)
     center = 0.5 * spread**2 * torch.tensor([X_WEIGHT, 1.0], dtype=torch.float64)
@@ -109,7 +109,7 @@ def train_toy(
     """
     for name, number in (("num_epochs", num_epochs), ("batch_size", batch_size)):
         if number < 1:
-            raise ValueError(f"Expected argument `{name}` to be at least 1, but got {number}.")
+            raise ValueError(f"Expected `{name}` to be at least 1, but got {number}.")
     parameters = torch.tensor(start, dtype=torch.float64)
     # What the parameters multiply: the y-coordinate for w[1], the constant 1 for b.
     inputs = torch.stack([data.points[:, 1], torch.ones_like(data.labels)], dim=1)
@@ -121,7 +121,7 @@ def train_toy(
             weights = weights_of(index).to(torch.float64)
             if weights.shape != index.shape:
                 raise ValueError(
-                    f"Expected argument `weights_of` to give weights of shape {tuple(index.shape)}, "
+                    f"Expected `weights_of` to give weights of shape {tuple(index.shape)}, "
                     f"but got {tuple(weights.shape)}."
                 )
             batch = ToyData(data.points[index], data.labels[index], data.is_outlier[index])

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from activebias import ActiveBias
-from activebias.lab.randomness import derived_generator, derived_seed
-from activebias.lab.tables import display_name
+from activebias.lab.result_tables import display_name
 from activebias.lab.toy import (
     ToyData,
     ToyPath,
@@ -18,6 +17,7 @@ from activebias.lab.toy import (
     draw_toy,
     train_toy,
 )
+from activebias.training.randomness import derived_generator, derived_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

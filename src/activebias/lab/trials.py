@@ -2,30 +2,25 @@
 
 import logging
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from activebias import Method, get_method
-from activebias.lab.checkpoints import Checkpoint
 from activebias.lab.data import Dataset
-from activebias.lab.evaluation import predict
-from activebias.lab.place import EpochDone as EpochDone
-from activebias.lab.place import Listener as Listener
-from activebias.lab.place import Place as Place
-from activebias.lab.prepared import Prepared, load_data, prepare
-from activebias.lab.recipe import Recipe
-from activebias.lab.results import trial_result
-from activebias.lab.rules import name_by_rule, rule_of, run_name
-from activebias.lab.side_by_side.groups import can_stack, run_side_by_side
-from activebias.lab.side_by_side.stopped import RunKey, remove_finished
-from activebias.lab.store import TrialResult
-from activebias.lab.trainer import Run
+from activebias.lab.experiment.place import Listener, Place
+from activebias.lab.experiment.prepared import load_data, prepare
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.experiment.rules import rule_of, run_name
+from activebias.lab.one_by_one import OneByOne, build_run, remove_stopped
+from activebias.lab.side_by_side import can_stack, remove_finished, run_side_by_side
+from activebias.training.checkpoints import Checkpoint
+from activebias.training.evaluation import predict
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +55,8 @@ def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
     for method in map(get_method, methods):
         if method.name in resolved:
             raise ValueError(
-                f"`methods` must have different names, but got {method.name!r} twice: name one of them anew, "
-                "or leave it out."
+                f"Expected `methods` to have different names, but got {method.name!r} twice: name one of "
+                "them anew, or leave it out."
             )
         resolved[method.name] = method
     return resolved
@@ -78,7 +73,7 @@ def _checked_seed(value: Any) -> int:
     except TypeError:
         seed = -1
     if seed < 0 or isinstance(value, bool):
-        raise ValueError(f"`seeds` must be integers of at least 0, but got {value!r}.")
+        raise ValueError(f"Expected `seeds` to be integers of at least 0, but got {value!r}.")
     return seed
 
 
@@ -135,13 +130,10 @@ def run_trials(
     for seed, wanted in missing.items():
         assert dataset is not None
         data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
-        for scans in (True, False):
-            group = [method for method in wanted if (method.order == "scan") is scans]
-            if group:
-                _run_group(recipe, data, group, seed, place, listener, keep_models)
+        OneByOne(recipe, data, seed, place, listener, keep_models).train(wanted)
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
     remove_finished(recipe, place, stored)
-    _remove_leftovers(recipe, resolved, seeds, place, stored, keep_models=keep_models)
+    remove_stopped(recipe, resolved, seeds, place, stored, keep_models=keep_models)
     wanted_keys = [(each.name, seed, rule_of(each)) for seed in seeds for each in resolved]
     return [stored[key] for key in wanted_keys if key in stored]
 
@@ -155,115 +147,6 @@ def _tell_known(
         listener.on_message(
             f"{known} of {total} results are read from {place.store.path(recipe.name)}, not trained again."
         )
-
-
-def _own_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
-    """Return where a run one by one stands; one whose model is kept goes on when its result is long known."""
-    return place.checkpoint(recipe, seed, run_name(method) + ("-kept" if kept else ""))
-
-
-def _burn_in_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
-    name = f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}"
-    return place.checkpoint(recipe, seed, name + ("-kept" if kept else ""))
-
-
-def _remove_leftovers(
-    recipe: Recipe,
-    methods: Sequence[Method],
-    seeds: Sequence[int],
-    place: Place,
-    stored: Collection[RunKey],
-    *,
-    keep_models: bool,
-) -> None:
-    """Remove what runs one by one of these methods were stopped in, now that they are done, one way or other.
-
-    A burn-in stays as long as it is meant for a method that is not.
-    """
-    if not (place.folder / "checkpoints").exists():
-        return
-    known = {(name_by_rule(name, rule), seed) for name, seed, rule in stored}
-    for seed, method, kept in product(seeds, methods, {False, keep_models}):
-        _own_checkpoint(recipe, method, seed, place, kept).remove()
-        shared = _burn_in_checkpoint(recipe, method, seed, place, kept)
-        state = (shared.read() if shared.path.exists() else None) or {}
-        if all((name, seed) in known for name in state.get("biases", ())):
-            shared.remove()
-
-
-def _run_group(
-    recipe: Recipe,
-    data: Prepared,
-    methods: Sequence[Method],
-    seed: int,
-    place: Place,
-    listener: Listener,
-    keep_models: bool,
-) -> None:
-    """Train the burn-in that these methods share, then each method from there."""
-    shared = _burn_in_checkpoint(recipe, methods[0], seed, place, keep_models)
-    branch_point: dict[str, Any] | None = None
-    for method in methods:
-        own = _own_checkpoint(recipe, method, seed, place, keep_models)
-        run = Run(recipe, data, [method], seed=seed)
-        if (state := own.read()) is not None:
-            run.load_state_dict(state)
-            listener.on_recount(min(recipe.burn_in, recipe.epochs) - run.epoch)
-        elif recipe.burn_in > 0:
-            if branch_point is None:
-                branch_point = _burn_in(recipe, data, methods, seed, shared, listener)
-            run.load_state_dict(branch_point)
-        _train_until(run, recipe.epochs, own, listener, method.name)
-        result = trial_result(
-            recipe,
-            data,
-            method,
-            seed,
-            test_error=run.test_error,
-            train_error=run.train_error,
-            seconds=run.seconds,
-        )
-        if keep_models:
-            state = run.state_dict() | {"config": recipe.config(), "seed": seed, "method": method.name}
-            Checkpoint(place.model_path(recipe, run_name(method), seed)).write(state)
-        place.store.append(result)
-        own.remove()
-        listener.on_result(result)
-    if branch_point is None:  # every method went on from its own checkpoint
-        listener.on_recount(-min(recipe.burn_in, recipe.epochs))
-    shared.remove()
-
-
-def _burn_in(
-    recipe: Recipe,
-    data: Prepared,
-    methods: Sequence[Method],
-    seed: int,
-    checkpoint: Checkpoint,
-    listener: Listener,
-) -> dict[str, Any]:
-    """Return the state after the burn-in, which holds the memory of every method."""
-    run = Run(recipe, data, methods, seed=seed)
-    state = checkpoint.read()
-    # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
-    if state is not None and set(run.biases) <= set(state["biases"]):
-        run.load_state_dict(state)
-        listener.on_recount(-run.epoch)
-    _train_until(run, min(recipe.burn_in, recipe.epochs), checkpoint, listener, None)
-    state = run.state_dict()
-    if checkpoint.due():
-        checkpoint.write(state)
-    return state
-
-
-def _train_until(
-    run: Run, epochs: int, checkpoint: Checkpoint, listener: Listener, method: str | None
-) -> None:
-    while run.epoch < epochs:
-        run.train_epoch()
-        if run.epoch < run.recipe.epochs and checkpoint.due():
-            checkpoint.write(run.state_dict())
-        listener.on_epoch(EpochDone(run.recipe.name, run.seed, method, run.epoch, run.test_error[-1]))
 
 
 def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listener: Listener) -> Tensor:
@@ -287,6 +170,6 @@ def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listen
     if state is None:
         raise ValueError(f"The teacher {path} cannot be read: delete it, and it is trained again.")
     data = prepare(recipe, dataset, seed=0, device=torch.device(place.device))
-    run = Run(recipe, data, [get_method("scan")], seed=0)
+    run = build_run(recipe, data, [get_method("scan")], seed=0)
     run.model.load_state_dict(state["model"])
     return predict(run.model, data.train).softmax(-1)

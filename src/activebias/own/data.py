@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from activebias import TokenIndex
-from activebias.lab.data import Examples
 from activebias.own.duplicates import Conflicts
-from activebias.report.folder import Inputs, Kind
+from activebias.runs.folder import Inputs, Kind
+from activebias.training.examples import Examples
 
 VALIDATION_SHARE = 0.2
 
@@ -111,7 +111,9 @@ def divide(
     from sklearn.model_selection import train_test_split
 
     if not 0 < share < 1:
-        raise ValueError(f"`--validation` must be a share above 0 and below 1, or a file, but got {share:g}.")
+        raise ValueError(
+            f"Expected `--validation` to be a share above 0 and below 1, or a file, but got {share:g}."
+        )
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     label_of_group = labels[first]
     counts = np.bincount(label_of_group)

@@ -22,7 +22,7 @@ from activebias.own.data import (
     note_small_classes,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
-from activebias.report.folder import Inputs
+from activebias.runs.folder import Inputs
 
 SIZES = (32, 64)
 _AT_ONCE = 1000

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models import Dropout
-from activebias.lab.models.layers import conv1d, conv2d, linear, normal, xavier
-from activebias.report.folder import RunFolder
+from activebias.runs.folder import RunFolder
+from activebias.training.dropout import Dropout
+from activebias.training.layers import conv1d, conv2d, linear, normal, xavier
 
 
 class SmallCNN(nn.Module):

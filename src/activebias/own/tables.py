@@ -19,8 +19,8 @@ from activebias.own.data import (
     note_small_classes,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
-from activebias.report.folder import Inputs, Kind, require_pandas
-from activebias.report.suspects import describer
+from activebias.runs.folder import Inputs, Kind, require_pandas
+from activebias.runs.suspects import describer
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.lab.data import IGNORE, SHAPE_NAMES, Examples, word_shape
-from activebias.lab.data.files import read_lines
 from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
-from activebias.report.folder import Inputs, require_pandas
-from activebias.report.suspects import excerpt
+from activebias.runs.folder import Inputs, require_pandas
+from activebias.runs.suspects import excerpt
+from activebias.training.examples import IGNORE, Examples
+from activebias.training.reading import read_lines
+from activebias.training.words import SHAPE_NAMES, word_shape
 
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 """Words and their tags."""

@@ -17,9 +17,9 @@ from activebias import __version__
 from activebias.internal import replacing
 from activebias.report import summary
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
-from activebias.report.folder import RunFolder
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
+from activebias.runs.folder import RunFolder
 
 SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "main.js")
 IMAGE_BUDGET = 10_000_000

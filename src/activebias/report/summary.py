@@ -5,12 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from activebias.report.folder import RunInfo
-from activebias.report.suspects import excerpt
 from activebias.report.view import SURE, RunView
-
-# From this validation error on, in per cent, the summary says that the model is a weak judge.
-WEAK = 15.0
+from activebias.runs.suspects import excerpt, weak_judge
 
 # Of a class in a sentence.
 LONGEST_NAME = 60
@@ -110,17 +106,6 @@ def sentences(view: RunView) -> list[str]:
     if pairs := frequent_confusions(view):
         found.append(f"Most often: {'; '.join(pairs)}.")
     return [*found, *view.info.notes]
-
-
-def weak_judge(info: RunInfo) -> str:
-    """Return a sentence on a model that errs often itself, or nothing."""
-    errors = info.curves.get("validation_error", ())
-    if not len(errors) or min(errors) <= WEAK:
-        return ""
-    return (
-        f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
-        "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
-    )
 
 
 def frequent_confusions(view: RunView, most: int = 3) -> list[str]:

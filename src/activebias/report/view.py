@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from activebias import Audit
 from activebias.internal import without_prior
-from activebias.report.folder import Inputs, Instances, RunFolder, RunInfo
-from activebias.report.suspects import audit_run
+from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
+from activebias.runs.suspects import audit_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

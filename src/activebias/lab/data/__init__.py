@@ -5,9 +5,8 @@ the files.
 """
 
 from activebias.lab.data.catalogue import SOURCES, Source
-from activebias.lab.data.container import IGNORE, Dataset, Examples
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.download import fetch
-from activebias.lab.data.errors import DataError
 from activebias.lab.data.loading import LOADERS, load
 from activebias.lab.data.noise import (
     NOISE_KINDS,
@@ -17,16 +16,15 @@ from activebias.lab.data.noise import (
     uniform_other,
     with_noise,
 )
-from activebias.lab.data.shapes import SHAPE_NAMES, word_shape
 from activebias.lab.data.sources import Status, data_root, status
 from activebias.lab.data.tags import bilou_names, from_bilou, to_bilou
 from activebias.lab.data.vectors import Vocabulary, read_vectors, reduce_dimensions
+from activebias.training.examples import Examples
+from activebias.training.reading import DataError
 
 __all__ = [
-    "IGNORE",
     "LOADERS",
     "NOISE_KINDS",
-    "SHAPE_NAMES",
     "SOURCES",
     "DataError",
     "Dataset",
@@ -48,5 +46,4 @@ __all__ = [
     "uniform",
     "uniform_other",
     "with_noise",
-    "word_shape",
 ]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from activebias.lab.data.cifar_names import CIFAR10_NAMES, CIFAR100_COARSE_NAMES, CIFAR100_NAMES
-from activebias.lab.data.container import Dataset, Examples
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import read_bytes
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.pickles import read_array_pickle
 from activebias.lab.data.sources import Found, require
+from activebias.training.examples import Examples
+from activebias.training.reading import DataError, read_bytes
 
 _PIXELS = 3 * 32 * 32
 
@@ -47,7 +47,7 @@ def load_cifar100(
 ) -> Dataset:
     """Load CIFAR-100: uint8 pixels (N, 3, 32, 32); ``labels``: "fine" (100 classes) or "coarse" (20)."""
     if labels not in ("fine", "coarse"):
-        raise DataError(f"`labels` must be fine or coarse, but got {labels!r}.")
+        raise DataError(f"Expected `labels` to be fine or coarse, but got {labels!r}.")
     return _load("cifar100", labels, root, human, verify)
 
 

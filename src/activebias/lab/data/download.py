@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING
 
 from activebias.internal import replacing
 from activebias.lab.data.catalogue import Download, Source
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import checksum_matches
+from activebias.lab.data.checksums import checksum_matches
 from activebias.lab.data.sources import damage, data_root, find, get_source
+from activebias.training.reading import DataError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

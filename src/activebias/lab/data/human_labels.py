@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from activebias.lab.data.container import Dataset
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import checksum_matches
+from activebias.lab.data.checksums import checksum_matches
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.pickles import read_torch_arrays
 from activebias.lab.data.sources import data_root, find, get_source, how_to_get
+from activebias.training.reading import DataError
 
 _KEYS = {
     "cifar10": {

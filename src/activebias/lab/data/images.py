@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from activebias.lab.data.container import Dataset, Examples
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import read_bytes
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.sources import require
+from activebias.training.examples import Examples
+from activebias.training.reading import DataError, read_bytes
 
 DIGIT_NAMES = tuple(str(digit) for digit in range(10))
 FASHION_NAMES = (

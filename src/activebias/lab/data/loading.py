@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from activebias.lab.data.cifar import load_cifar10, load_cifar100
-from activebias.lab.data.container import Dataset
-from activebias.lab.data.errors import DataError
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.images import load_digits, load_fashion_mnist, load_mnist
 from activebias.lab.data.tagging import load_conll2003, load_ontonotes5, load_wnut17
 from activebias.lab.data.trec import load_trec
+from activebias.training.reading import DataError
 
 LOADERS: dict[str, Callable[..., Dataset]] = {
     "digits": load_digits,

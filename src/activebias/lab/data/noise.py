@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from activebias.lab.data.container import IGNORE, Dataset
+from activebias.lab.data.dataset import Dataset
+from activebias.training.examples import IGNORE
 
 NOISE_KINDS = ("uniform", "uniform_other", "class_dependent", "human")
 
@@ -49,7 +50,9 @@ def uniform_other(
     """
     chosen, generator = _choose(labels, num_classes, fraction, seed)
     if num_classes < 2 and len(chosen):
-        raise ValueError("`num_classes` must be at least 2 for noise over the other classes, but got 1.")
+        raise ValueError(
+            "Expected `num_classes` to be at least 2 for noise over the other classes, but got 1."
+        )
     shift = torch.randint(1, max(num_classes, 2), (len(chosen),), generator=generator)
     return _replace(labels, chosen, (labels.flatten()[chosen] + shift) % num_classes)
 
@@ -88,12 +91,14 @@ def class_dependent(
     matrix = torch.as_tensor(transition, dtype=torch.float64)
     if matrix.shape != (num_classes, num_classes):
         raise ValueError(
-            f"`transition` must be ({num_classes}, {num_classes}), but got {tuple(matrix.shape)}."
+            f"Expected `transition` to be ({num_classes}, {num_classes}), but got {tuple(matrix.shape)}."
         )
     if bool((matrix < 0).any()) or not torch.allclose(
         matrix.sum(1), torch.ones(num_classes, dtype=torch.float64)
     ):
-        raise ValueError("`transition` must hold probabilities: nothing negative, and each row summing to 1.")
+        raise ValueError(
+            "Expected `transition` to hold probabilities: nothing negative, and each row summing to 1."
+        )
     valid = _valid_positions(labels, num_classes)
     generator = _generator(seed)
     # Inverse of the cumulative distribution: one uniform number a label, whatever the number of classes.
@@ -115,7 +120,7 @@ def flip_matrix(num_classes: int, pairs: Mapping[int, int], fraction: float) -> 
     for source, target in pairs.items():
         if not (0 <= source < num_classes and 0 <= target < num_classes):
             raise ValueError(
-                f"`pairs` must name classes 0 to {num_classes - 1}, but got {source} → {target}."
+                f"Expected `pairs` to name classes 0 to {num_classes - 1}, but got {source} → {target}."
             )
         matrix[source, source] -= fraction
         matrix[source, target] += fraction
@@ -145,7 +150,7 @@ def with_noise(
     0.2
     """
     if kind not in NOISE_KINDS:
-        raise ValueError(f"`kind` must be one of {', '.join(NOISE_KINDS)}, but got {kind!r}.")
+        raise ValueError(f"Expected `kind` to be one of {', '.join(NOISE_KINDS)}, but got {kind!r}.")
     if kind == "human":
         from activebias.lab.data.human_labels import with_human_labels
 
@@ -175,7 +180,7 @@ def _generator(seed: int | torch.Generator) -> torch.Generator:
 
 def _check_fraction(fraction: float) -> None:
     if not 0 <= fraction <= 1:
-        raise ValueError(f"`fraction` must lie in [0, 1], but got {fraction}.")
+        raise ValueError(f"Expected `fraction` to lie in [0, 1], but got {fraction}.")
 
 
 def _valid_positions(labels: Tensor, num_classes: int) -> Tensor:
@@ -184,7 +189,7 @@ def _valid_positions(labels: Tensor, num_classes: int) -> Tensor:
     values = flat[valid]
     if len(values) and (int(values.min()) < 0 or int(values.max()) >= num_classes):
         raise ValueError(
-            f"`labels` must lie in 0 to {num_classes - 1} (or be {IGNORE}), "
+            f"Expected `labels` to lie in 0 to {num_classes - 1} (or be {IGNORE}), "
             f"but got {int(values.min())} to {int(values.max())}."
         )
     return valid

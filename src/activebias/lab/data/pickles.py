@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from activebias.lab.data.errors import DataError
+from activebias.training.reading import DataError
 
 # What NumPy itself names when an array is pickled: the public way to its private constructor.
 _RECONSTRUCT: Any = np.empty(0, np.uint8).__reduce__()[0]

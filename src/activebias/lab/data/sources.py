@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from activebias.lab.data.catalogue import SOURCES, Form, Source
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import checksum_matches
+from activebias.lab.data.checksums import checksum_matches
+from activebias.training.reading import DataError
 
 
 @dataclass(frozen=True)

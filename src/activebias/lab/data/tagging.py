@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 
-from activebias.lab.data.columns import TaggedText, read_columns, read_conll2012
-from activebias.lab.data.container import IGNORE, Dataset, Examples
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.shapes import word_shape
+from activebias.lab.data.conll import TaggedText, read_columns, read_conll2012
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.sources import Found, require
 from activebias.lab.data.tags import bilou_names
 from activebias.lab.data.vectors import Vocabulary, vocabulary_for
+from activebias.training.examples import IGNORE, Examples
+from activebias.training.reading import DataError
+from activebias.training.words import word_shape
 
 CONLL2003_TYPES = ("LOC", "MISC", "ORG", "PER")
 WNUT17_TYPES = ("corporation", "creative-work", "group", "location", "person", "product")
@@ -98,7 +99,7 @@ def load_ontonotes5(
 
 def _check_part(evaluate_on: str) -> None:
     if evaluate_on not in _PARTS[1:]:
-        raise DataError(f"`evaluate_on` must be test or development, but got {evaluate_on!r}.")
+        raise DataError(f"Expected `evaluate_on` to be test or development, but got {evaluate_on!r}.")
 
 
 def _read_parts(

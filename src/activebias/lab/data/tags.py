@@ -6,7 +6,7 @@ BILOU: Begin, Inside and Last of an entity of several words, Unit for one word, 
 
 from collections.abc import Callable, Iterable, Sequence
 
-from activebias.lab.data.errors import DataError
+from activebias.training.reading import DataError
 
 SCHEMES = ("iob1", "iob2", "bio")
 
@@ -41,7 +41,7 @@ def to_bilou(
     ['B-LOC', 'L-LOC', 'U-LOC', 'U-ORG']
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
+        raise ValueError(f"Expected `scheme` to be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
     place = where or _position
     allowed = None if types is None else frozenset(types)
     kinds: list[str | None] = []
@@ -79,7 +79,7 @@ def from_bilou(tags: Sequence[str], scheme: str = "bio") -> list[str]:
     ['I-LOC', 'I-LOC', 'B-LOC']
     """
     if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
+        raise ValueError(f"Expected `scheme` to be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
     result = []
     previous: str | None = None
     expects_more = False

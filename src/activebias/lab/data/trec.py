@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from activebias.lab.data.container import Dataset, Examples
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import read_lines
+from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.sources import Found, require
 from activebias.lab.data.vectors import Vocabulary, vocabulary_for
+from activebias.training.examples import Examples
+from activebias.training.reading import DataError, read_lines
 
 TREC_NAMES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _TRAIN_FILES = {1000: "train_1000.label", 5500: "train_5500.label"}
@@ -62,7 +62,7 @@ def load_trec(
     ``dimensions`` are reduced by PCA. Training and test questions are padded to one common length.
     """
     if train_size not in _TRAIN_FILES:
-        raise DataError(f"`train_size` must be 1000 or 5500, but got {train_size}.")
+        raise DataError(f"Expected `train_size` to be 1000 or 5500, but got {train_size}.")
     found = require("trec", root, verify=verify)
     train, test = _train_questions(found, train_size), read_questions(found.path("TREC_10.label"))
     vocabulary, matrix, notes = vocabulary_for(

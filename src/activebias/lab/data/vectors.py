@@ -12,9 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from activebias.lab.data.errors import DataError
-from activebias.lab.data.files import read_lines
 from activebias.lab.data.sources import require
+from activebias.training.reading import DataError, read_lines
 
 PADDING, UNKNOWN = 0, 1
 _SPECIAL = ("<padding>", "<unknown>")

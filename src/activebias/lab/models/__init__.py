@@ -7,10 +7,6 @@ and declares its L2 regulariser by one method, `regulariser()`, that the trainin
 
 from activebias.lab.models.digits import DigitsMLP as DigitsMLP
 from activebias.lab.models.distillation import DistillationTeacher as DistillationTeacher
-from activebias.lab.models.dropout import Dropout as Dropout
-from activebias.lab.models.dropout import counter_noise as counter_noise
-from activebias.lab.models.dropout import seed_dropout as seed_dropout
-from activebias.lab.models.layers import ReluThenPool as ReluThenPool
 from activebias.lab.models.mnist import MnistCNN as MnistCNN
 from activebias.lab.models.mnist import SigmoidNet as SigmoidNet
 from activebias.lab.models.protocol import LabModel as LabModel

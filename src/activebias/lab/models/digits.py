@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.layers import expect_shape, linear, normal
+from activebias.training.layers import expect_shape, linear, normal
 
 
 class DigitsMLP(nn.Module):

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.dropout import Dropout
-from activebias.lab.models.layers import conv2d, expect_shape, linear, normal
+from activebias.training.dropout import Dropout
+from activebias.training.layers import conv2d, expect_shape, linear, normal
 
 
 class DistillationTeacher(nn.Module):

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.dropout import Dropout
-from activebias.lab.models.layers import (
+from activebias.training.dropout import Dropout
+from activebias.training.layers import (
     ReluThenPool,
     conv2d,
     expect_shape,

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.layers import conv2d, expect_shape, half_squares, linear, normal, uniform
+from activebias.training.layers import conv2d, expect_shape, half_squares, linear, normal, uniform
 
 _LEAK = 0.1
 _MARGIN = 2
@@ -71,7 +71,7 @@ class ResidualNet(nn.Module):
         """Draw the initial weights from `generator`."""
         super().__init__()
         if units < 1:
-            raise ValueError(f"Expected argument `units` (a stage) to be at least 1, but got {units}.")
+            raise ValueError(f"Expected `units` (a stage) to be at least 1, but got {units}.")
         self.first = _convolution(3, 16, generator)
         widths = [16] * units + [32] * units + [64] * units
         self.units = nn.Sequential(
@@ -134,7 +134,7 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     torch.Size([4, 3, 32, 32])
     """
     if images.dim() != 4:
-        raise ValueError(f"Expected argument `images` of shape (B, C, H, W), but got {tuple(images.shape)}.")
+        raise ValueError(f"Expected `images` of shape (B, C, H, W), but got {tuple(images.shape)}.")
     top, left, flip = draw_shifts(len(images), generator).to(images.device)
     return crop_and_flip(images, top, left, flip)
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.layers import expect_shape, half_squares, normal
+from activebias.training.layers import expect_shape, half_squares, normal
 
 
 class SoftmaxRegression(nn.Module):
@@ -30,7 +30,7 @@ class SoftmaxRegression(nn.Module):
         super().__init__()
         if mean.dim() != 3 or not mean.is_floating_point():
             raise ValueError(
-                "Expected argument `mean` to be the mean training image, floating point of shape (C, H, W), "
+                "Expected `mean` to be the mean training image, floating point of shape (C, H, W), "
                 f"but got {mean.dtype} of shape {tuple(mean.shape)}."
             )
         self.register_buffer("mean", mean.detach().to(torch.float32, copy=True))

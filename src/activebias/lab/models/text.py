@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models.dropout import Dropout
-from activebias.lab.models.layers import (
+from activebias.training.dropout import Dropout
+from activebias.training.layers import (
     conv1d,
     expect_integers,
     expect_shape,
@@ -57,7 +57,7 @@ class SentenceCNN(nn.Module):
         expect_integers("words", words)
         if words.shape[1] < 4:
             raise ValueError(
-                "Expected argument `words` of length at least 4 (the widest filter), "
+                "Expected `words` of length at least 4 (the widest filter), "
                 f"but got {words.shape[1]}; pad with {PADDING}."
             )
         values = self.vectors[words].transpose(1, 2).to(self.output.weight.dtype)
@@ -106,7 +106,7 @@ class TaggingCNN(nn.Module):
         self.register_buffer("vectors", _table(vectors))
         if num_shapes < 1:
             raise ValueError(
-                f"Expected argument `num_shapes` (padding included) to be at least 1, but got {num_shapes}."
+                f"Expected `num_shapes` (padding included) to be at least 1, but got {num_shapes}."
             )
         initial = xavier(generator)
         self.shapes = nn.Parameter(initial((num_shapes, 5)))
@@ -145,7 +145,7 @@ class TaggingCNN(nn.Module):
 def _table(vectors: Tensor) -> Tensor:
     if vectors.dim() != 2 or not vectors.is_floating_point():
         raise ValueError(
-            "Expected argument `vectors` to be floating point of shape (words, dimensions), "
+            "Expected `vectors` to be floating point of shape (words, dimensions), "
             f"but got {vectors.dtype} of shape {tuple(vectors.shape)}."
         )
     table = vectors.detach().to(torch.float32, copy=True)

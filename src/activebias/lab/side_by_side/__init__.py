@@ -1,5 +1,13 @@
-"""Many trials at once: trials × methods trained side by side on one device."""
+"""Many trials at once: trials × methods trained side by side on one device.
 
-from activebias.lab.side_by_side.batches import Trials as Trials
+This is the door: the lab uses the first three names. The others are for tests and benchmarks.
+"""
+
+from activebias.lab.side_by_side.schedule import can_stack as can_stack
+from activebias.lab.side_by_side.schedule import run_side_by_side as run_side_by_side
+from activebias.lab.side_by_side.stopped import remove_finished as remove_finished
+
+# isort: split
+from activebias.lab.side_by_side.batches import TrialData as TrialData
 from activebias.lab.side_by_side.training import Lane as Lane
 from activebias.lab.side_by_side.training import SideBySide as SideBySide

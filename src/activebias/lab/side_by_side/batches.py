@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from activebias.internal import epoch_generator
+from activebias.lab.experiment.prepared import Prepared
+from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.models import draw_shifts
-from activebias.lab.prepared import Part, Prepared
-from activebias.lab.randomness import derived_generator, derived_seed
-from activebias.lab.recipe import Recipe
+from activebias.training.randomness import derived_generator, derived_seed
 
 
 @final
@@ -42,7 +42,7 @@ class EpochNumbers:
 
 
 @final
-class Trials:
+class TrialData:
     """The data of S trials on the device: inputs once, training targets (S, N, …) by trial."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Trials:
         self.prepared = tuple(prepared)
         self.inputs = tuple(tensor.to(device) for tensor in first.train.inputs)
         self.targets = torch.stack([each.train.targets for each in prepared]).to(device)
-        self.test = _on(first.test, device)
+        self.test = first.test.to(device)
         self.lengths = first.train.lengths
         self.teacher = None if first.teacher is None else first.teacher.to(device)
         self._shifts = [derived_generator(seed, "augmentation") for seed in seeds]
@@ -107,8 +107,3 @@ class Trials:
         """Go on where `state_dict` stood."""
         for generator, value in zip(self._shifts, state, strict=True):
             generator.set_state(value)
-
-
-def _on(part: Part, device: torch.device) -> Part:
-    lengths = None if part.lengths is None else part.lengths.to(device)
-    return Part(tuple(tensor.to(device) for tensor in part.inputs), part.targets.to(device), lengths)

@@ -1,4 +1,4 @@
-"""Dropout of K models at once, in Triton (GPU only): the masks of `activebias.lab.models.dropout`.
+"""Dropout of K models at once, in Triton (GPU only): the masks of `activebias.training.dropout`.
 
 Written out in PyTorch the noise is two dozen passes over integers of eight bytes; here it is arithmetic of
 32 bits on the way of the values, the same bit for bit.

@@ -1,13 +1,14 @@
 """The errors of K models at once, in per cent."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from activebias.lab.data import IGNORE
-from activebias.lab.entities import EntityScorer
-from activebias.lab.prepared import Part
-from activebias.lab.side_by_side.batches import Trials
+from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.stacking import Stack
+from activebias.training.entities import EntityScorer
+from activebias.training.examples import IGNORE
 
 # Examples × models of one forward pass: bounds the memory that it takes. What a convolution returns is many
 # times as large as an image; a small net is over before the host has launched the next pass.
@@ -15,15 +16,23 @@ _MOST_AT_ONCE = {"cpu": 1_000, "cuda": 400_000}
 _MOST_CONVOLVED = 100_000
 
 
-def errors_of(stack: Stack, trials: Trials, trial: Tensor) -> tuple[Tensor, Tensor]:
+class _Part(NamedTuple):
+    """Examples to evaluate on; `targets` are the same for all trials, or (S, …) by trial."""
+
+    inputs: tuple[Tensor, ...]
+    targets: Tensor
+    lengths: Tensor | None
+
+
+def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> tuple[Tensor, Tensor]:
     """Return the test and the training error of every model, (K,) each; `trial` (K,) says whose labels."""
-    train = Part(trials.inputs, trials.targets, trials.lengths)
+    test = _Part(trials.test.inputs, trials.test.targets, trials.test.lengths)
+    train = _Part(trials.inputs, trials.targets, trials.lengths)
     if trials.recipe.metric == "error":
-        wrong_test = _wrong(stack, trials.test, None)
+        wrong_test = _wrong(stack, test, None)
         return wrong_test, _wrong(stack, train, trial)
     scorer = EntityScorer(trials.dataset.class_names)
-    test = _entity_errors(stack, trials.test, None, scorer)
-    return test, _entity_errors(stack, train, trial, scorer)
+    return _entity_errors(stack, test, None, scorer), _entity_errors(stack, train, trial, scorer)
 
 
 def _chunks(stack: Stack, number: int) -> range:
@@ -34,7 +43,7 @@ def _chunks(stack: Stack, number: int) -> range:
 
 
 @torch.no_grad()
-def _wrong(stack: Stack, part: Part, trial: Tensor | None) -> Tensor:
+def _wrong(stack: Stack, part: _Part, trial: Tensor | None) -> Tensor:
     number = len(part.inputs[0])
     chunks = _chunks(stack, number)
     wrong = torch.zeros(stack.size, dtype=torch.int64, device=stack.device)
@@ -49,7 +58,7 @@ def _wrong(stack: Stack, part: Part, trial: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def _entity_errors(stack: Stack, part: Part, trial: Tensor | None, scorer: EntityScorer) -> Tensor:
+def _entity_errors(stack: Stack, part: _Part, trial: Tensor | None, scorer: EntityScorer) -> Tensor:
     if part.lengths is None:
         raise ValueError("Tagging needs `lengths`, the number of words of each sentence.")
     lengths = part.lengths.cpu()

@@ -1,4 +1,4 @@
-"""A group of lanes: trained at once, kept on the way, stored; in halves where the memory does not suffice."""
+"""A group of lanes: trained at once, kept on the way, stored; in halves when RAM runs out."""
 
 import errno
 import gc
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from activebias import METHODS
 from activebias.lab.data import Dataset
-from activebias.lab.place import EpochDone, Listener, Place
-from activebias.lab.prepared import Prepared, prepare
-from activebias.lab.recipe import Recipe
-from activebias.lab.results import trial_result
-from activebias.lab.side_by_side.batches import Trials
+from activebias.lab.experiment.place import EpochDone, Listener, Place
+from activebias.lab.experiment.prepared import Prepared, prepare, trial_result
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of
 from activebias.lab.side_by_side.training import Lane, SideBySide
+from activebias.training.loop import train_until
 
 _log = logging.getLogger(__name__)
 _CPU = torch.device("cpu")
@@ -74,7 +74,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether the memory was too small; ending a broken capture may raise another error on top of it."""
+    """Tell whether RAM ran out; ending a broken capture may raise another error on top of it."""
     return any(
         isinstance(each, torch.OutOfMemoryError | MemoryError)
         or (isinstance(each, RuntimeError) and any(text in str(each).lower() for text in _OUT_OF_MEMORY))
@@ -116,8 +116,12 @@ class Group:
         _log.warning(text)
         self.listener.on_message(text)
 
-    def _write_if_there_is_room(self, state: dict[str, Any]) -> None:
-        """Write, or say why not: the histories of many models may not fit on a disk, but are in memory."""
+    def due(self) -> bool:
+        """Tell whether the checkpoint is old enough for another one."""
+        return self.checkpoint.due()
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint; on a full disk say so, and train on without one."""
         try:
             self.checkpoint.write(state)
         except (OSError, RuntimeError) as error:
@@ -128,9 +132,9 @@ class Group:
             self._told_full = True
 
     def train(self) -> int:
-        """Train and store; where the memory does not suffice after all, each half by itself, from there.
+        """Train and store; when RAM runs out, train each half by itself, from the checkpoint.
 
-        Returns how many models the memory held at once.
+        Returns the largest number of models that fitted into RAM (the GPU's, on a GPU).
         """
         device = torch.device(self.place.device)
         try:
@@ -139,7 +143,7 @@ class Group:
         except (RuntimeError, MemoryError) as error:
             if len(self.lanes) == 1 or not _is_out_of_memory(error):
                 raise
-        # Outside of the handler, whose traceback holds the tensors that were too many.
+        # After the except block: its traceback keeps the tensors alive.
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -157,7 +161,7 @@ class Group:
             )
             for half in halves
         ]
-        # Histories grow, and late is when memory runs out: the halves go on from the checkpoint.
+        # Histories grow, so RAM runs out late: the halves go on from the checkpoint.
         self.checkpoint.hand_on([part.checkpoint for part in parts])
         self.checkpoint.remove()
         self.listener.on_recount(sum(part.epochs_left for part in parts) - self.epochs_left)
@@ -170,7 +174,7 @@ class Group:
             )
             for seed in self.seeds
         ]
-        run = self._start(Trials(self.recipe, prepared, self.seeds, device))
+        run = self._start(TrialData(self.recipe, prepared, self.seeds, device))
         if not run.emphasises:
             self._train_until(run, min(self.recipe.burn_in, self.recipe.epochs))
             run = run.branch(self.lanes, emphasises=True)
@@ -178,7 +182,7 @@ class Group:
         self._store(run, dict(zip(self.seeds, prepared, strict=True)))
         self.checkpoint.remove()
 
-    def _start(self, trials: Trials) -> SideBySide:
+    def _start(self, trials: TrialData) -> SideBySide:
         """Begin, or go on where a run of the same lanes was stopped."""
         if (state := self.checkpoint.read()) is not None:
             run = self._begin(trials, burns_in=not state["emphasises"])
@@ -189,10 +193,10 @@ class Group:
             else:
                 self._tell_where_it_goes_on(run)
                 return run
-            del run, state  # the memory is needed
+            del run, state  # frees their RAM
         return self._begin(trials, burns_in=self.recipe.burn_in > 0)
 
-    def _begin(self, trials: Trials, *, burns_in: bool) -> SideBySide:
+    def _begin(self, trials: TrialData, *, burns_in: bool) -> SideBySide:
         lanes = self.lanes
         if burns_in:
             plain = METHODS["scan" if lanes[0].method.order == "scan" else "uni"]
@@ -209,23 +213,16 @@ class Group:
         )
 
     def _train_until(self, run: SideBySide, epochs: int) -> None:
-        while run.epoch < epochs:
-            run.train_epoch()
-            if run.epoch < self.recipe.epochs and self.checkpoint.due():
-                self._write_if_there_is_room(run.state_dict() | {"emphasises": run.emphasises})
-            for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
-                method = lane.method.name if run.emphasises else None
-                self.epochs_left -= 1
-                self.listener.on_epoch(
-                    EpochDone(
-                        self.recipe.name,
-                        lane.seed,
-                        method,
-                        run.epoch,
-                        error,
-                        more_follow=lane is not run.lanes[-1],
-                    )
-                )
+        train_until(run, epochs, self, lambda: self._tell_epoch(run), last=self.recipe.epochs)
+
+    def _tell_epoch(self, run: SideBySide) -> None:
+        for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
+            method = lane.method.name if run.emphasises else None
+            more_follow = lane is not run.lanes[-1]
+            self.epochs_left -= 1
+            self.listener.on_epoch(
+                EpochDone(self.recipe.name, lane.seed, method, run.epoch, error, more_follow=more_follow)
+            )
 
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
         if lost := run.memory.history.num_overwritten:

@@ -11,11 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models import Dropout, NormThenLeakyReLU, ReluThenPool
+from activebias.lab.models import NormThenLeakyReLU
 from activebias.lab.side_by_side.convolution import stacked_convolution
 from activebias.lab.side_by_side.dropout import dropout_keys, stacked_dropout
 from activebias.lab.side_by_side.norm import affine, stacked_norm
 from activebias.lab.side_by_side.pool import stacked_pool
+from activebias.training.dropout import Dropout
+from activebias.training.layers import ReluThenPool
 
 
 def with_stackable_layers(model: nn.Module) -> nn.Module:

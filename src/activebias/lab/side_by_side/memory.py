@@ -10,7 +10,7 @@ from torch import Tensor
 from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
 from activebias.internal import Visits, as_tensor, draw_directly, native, own_scores, sort_visits
 
-# Rows whose scores are computed at once when all are: bounds the memory that it takes.
+# Rows whose scores are computed at once when all are: bounds the RAM that it takes.
 _ROWS = 1 << 18
 
 
@@ -146,7 +146,7 @@ class StackedMemory:
         scored = [model for model in models if self.methods[model].statistic is not None]
         if not scored:
             return
-        # Nothing is estimated for what has no statistic and stands at an end: the baselines.
+        # Skip leading and trailing baselines: their scores stay 0.
         rows = rows[scored[0] - models.start : scored[-1] + 1 - models.start]
         models = range(scored[0], scored[-1] + 1)
         values, count = self.history.entries(native(rows.flatten()))

@@ -1,4 +1,4 @@
-"""How many models at once: as many as the memory holds, or as are of use."""
+"""How many models at once: as many as fit into RAM, or as are of use."""
 
 import os
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from activebias.lab.data import Dataset
-from activebias.lab.prepared import Prepared
-from activebias.lab.randomness import derived_generator
-from activebias.lab.recipe import Recipe
+from activebias.lab.experiment.prepared import Prepared
+from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.side_by_side.stacking import Stack
+from activebias.training.randomness import derived_generator
 
-# The share of the free memory that may be planned for: the rest is for evaluation and fragments.
+# The share of the free RAM that may be planned for: the rest is for evaluation and fragments.
 _SHARE = 0.6
 # Side by side saves the overhead of Python and of launches. Where a model's arithmetic takes much longer
 # than those, on a CPU, there is nothing to save (measured: benchmarks/trials.py).
@@ -35,7 +35,7 @@ def _fitting(recipe: Recipe, data: Prepared, training: int, device: torch.device
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return how much memory is free on the device."""
+    """Return how much RAM is free on the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from activebias.lab.models import Dropout
 from activebias.lab.side_by_side.layers import with_stackable_layers
+from activebias.training.dropout import Dropout
 
 State = dict[str, Tensor]
 

@@ -8,16 +8,13 @@ from contextlib import suppress
 from typing import Any, final
 
 from activebias.internal import remove_leftovers, replacing
-from activebias.lab.place import Place
-from activebias.lab.recipe import Recipe
-from activebias.lab.rules import rule_of
+from activebias.lab.experiment.place import Place
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.rules import RunKey, rule_of
 from activebias.lab.side_by_side.training import Lane, part_of_state
 
 _log = logging.getLogger(__name__)
 _CONTENTS = {"stack", "optimiser", "memory", "trials", "test_error", "train_error", "seconds", "emphasises"}
-
-# Method, seed and rule: what a result goes by in the store.
-RunKey = tuple[str, int, str | None]
 
 
 def key_of(lane: Lane) -> RunKey:

@@ -11,16 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from activebias import Method
-from activebias.lab.data import IGNORE
+from activebias.lab.experiment.recipe import Optimiser
 from activebias.lab.models import crop_and_flip
-from activebias.lab.randomness import derived_generator
-from activebias.lab.recipe import Optimiser
-from activebias.lab.side_by_side.batches import EpochNumbers, Trials
+from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
 from activebias.lab.side_by_side.evaluation import errors_of
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
 from activebias.lab.side_by_side.replay import Replayed
 from activebias.lab.side_by_side.stacking import Stack
+from activebias.training.examples import IGNORE
+from activebias.training.randomness import derived_generator
 
 # Sentences of one iteration are padded to a multiple of this on a GPU: one graph for every width.
 _WIDTH_STEP = 16
@@ -43,7 +43,7 @@ class SideBySide:
 
     def __init__(
         self,
-        trials: Trials,
+        trials: TrialData,
         lanes: Sequence[Lane],
         stack: Stack,
         memory: StackedMemory,
@@ -67,7 +67,7 @@ class SideBySide:
         self._replayed: dict[int | None, Replayed] = {}
 
     @staticmethod
-    def begin(trials: Trials, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
+    def begin(trials: TrialData, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
         """Begin at epoch 0, with the initial weights that the trials have alone."""
         recipe, dataset = trials.recipe, trials.dataset
         models = {seed: recipe.model(dataset, derived_generator(seed, "weights")) for seed in trials.seeds}
@@ -228,6 +228,7 @@ class SideBySide:
             "test_error": list(self.test_error),
             "train_error": list(self.train_error),
             "seconds": self.seconds,
+            "emphasises": self.emphasises,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,0 +1,78 @@
+"""From words on the command line to recipes, methods and places; a wrong word is a usage error."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from activebias import get_method
+from activebias.commands.devices import find_device
+from activebias.lab.cookbook import RECIPES, get_recipe
+from activebias.lab.data.human_labels import annotation_key
+from activebias.lab.experiment.place import Place, check_folder
+from activebias.lab.experiment.recipe import Noise, Recipe
+from activebias.training.reading import DataError
+
+
+def find_recipe(name: str, *, noise: str | None = None, epochs: int | None = None) -> Recipe:
+    """Return the recipe of that name, with other noise or epochs; a wrong name or noise is a usage error."""
+    try:
+        recipe = get_recipe(name)
+        if noise is not None:
+            recipe = replace(recipe, noise=Noise.parse(noise))
+            if recipe.noise is not None and recipe.noise.kind == "human":
+                annotation_key(recipe.data, recipe.noise.annotation)
+    except (ValueError, DataError) as error:
+        raise typer.BadParameter(str(error)) from None
+    return recipe if epochs is None else recipe.shortened(epochs)
+
+
+def find_rows(names: Sequence[str] | None, *, epochs: int | None = None) -> list[Recipe]:
+    """Return the recipes of the given rows of the paper, or of all."""
+    recipes = [find_recipe(name, epochs=epochs) for name in names or RECIPES]
+    if names and (other := [recipe.name for recipe in recipes if recipe.row is None]):
+        raise typer.BadParameter(
+            f"The paper has no row {other[0]!r} to compare with: use `activebias compare {other[0]}`."
+        )
+    return [recipe for recipe in recipes if recipe.row is not None]
+
+
+def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = False) -> list[str]:
+    """Return the names of the methods in a text such as "scan,wpv"; a wrong one is a usage error.
+
+    With `keep_applicable`, methods that the recipe cannot use are left out instead of refused.
+    """
+    words = list(recipe.methods) if text is None else text.split(",")
+    try:
+        methods = [get_method(word.strip()) for word in words if word.strip()]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    drawing = [method.name for method in methods if method.order != "scan"]
+    if recipe.metric == "entity F1" and drawing:
+        if not keep_applicable:
+            raise typer.BadParameter(
+                f"{recipe.name} tags sentences, whose words train together: use scan, wd, we, wpv or wtc, "
+                f"not {', '.join(drawing)}."
+            )
+        methods = [method for method in methods if method.order == "scan"]
+    if not methods:
+        raise typer.BadParameter(
+            "Expected `--methods` to name at least one method that applies, such as scan,wpv."
+        )
+    return list(dict.fromkeys(method.name for method in methods))
+
+
+def find_folder(out: Path) -> Path:
+    """Return the folder of results; a file in its place is a usage error."""
+    try:
+        check_folder(out, "--out")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return out
+
+
+def find_place(out: Path, data: Path | None, device: str, side_by_side: int | None = None) -> Place:
+    """Return where results go, where data lies and what to train on."""
+    find_folder(out)
+    return Place(out, data=data, device=find_device(device), side_by_side=side_by_side)

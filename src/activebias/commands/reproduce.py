@@ -1,0 +1,84 @@
+"""`activebias reproduce`: rows of the paper, our numbers beside the paper's."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from activebias.commands.shared import (
+    Data,
+    Debug,
+    Device,
+    Epochs,
+    Json,
+    Methods,
+    Out,
+    Quiet,
+    Seed,
+    SideBySide,
+    print_json,
+    reports_errors,
+    say,
+    show,
+)
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: activebias reproduce mnist-fc cifar10-lr --trials 5")
+@reports_errors
+def reproduce(
+    rows: Annotated[list[str] | None, typer.Argument(metavar="[ROW]...", help="Rows (default: all).")] = None,
+    methods: Methods = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", min=0, help="Number of trials (default: the paper's); 0 shows what is stored."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    epochs: Epochs = None,
+    out: Out = Path("runs"),
+    data: Data = None,
+    device: Device = "auto",
+    side_by_side: SideBySide = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train rows of the paper, and show our numbers beside the paper's."""
+    from activebias.commands.choosing import find_methods, find_place, find_rows
+    from activebias.commands.running import run
+    from activebias.lab.data import DataError
+    from activebias.lab.notes import notes, nothing_stored
+    from activebias.lab.paper import paper_metrics
+    from activebias.lab.result_tables import reproduction_table, summary
+
+    place = find_place(out, data, device, side_by_side)
+    summaries = []
+    for recipe in find_rows(rows, epochs=epochs):
+        names = find_methods(methods, recipe, keep_applicable=not rows)
+        try:
+            if trials == 0:
+                stored = place.store.load(recipe.name, recipe.config())
+                results = [each for each in stored if each.method in names and each.rule is None]
+            else:
+                seeds = range(seed, seed + (trials or recipe.trials))
+                results = run(recipe, names, seeds, place, quiet=quiet or as_json)
+        except DataError as error:
+            if rows:
+                raise
+            say(f"{recipe.name} is left out: {error}")
+            continue
+        if not results:
+            say(nothing_stored(recipe, names, place))
+            continue
+        summaries.append(summary(results))
+        if not as_json:
+            for metric in paper_metrics(recipe.row or recipe.name, recipe.methods):
+                show(reproduction_table(results, row=recipe.row, metric=metric).to_rich())
+                show("")
+            for line in notes(recipe, results):
+                show(line)
+    if as_json:
+        print_json(summaries[0] if rows and len(rows) == len(summaries) == 1 else {"rows": summaries})

@@ -1,0 +1,81 @@
+"""Trials run by a command, with their progress on the error stream."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from activebias.lab.experiment.place import EpochDone, Listener, Place
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.results import TrialResult
+from activebias.lab.result_tables import display_name
+from activebias.lab.trials import count_epochs, missing_runs, run_trials
+from activebias.training.progress import Progress, error_console, show_epochs
+
+# A log file is told this often how far a group is, whose results come all at once.
+_SECONDS_BETWEEN_LINES = 60.0
+
+
+def run(
+    recipe: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    place: Place,
+    *,
+    quiet: bool,
+    keep_models: bool = False,
+) -> list[TrialResult]:
+    """Train what is missing, with progress on the error stream, and return the results."""
+    missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
+    number = sum(len(group) for group in missing.values())
+    total = count_epochs(recipe, missing)
+    with show_trials(recipe.name, total, number, console=error_console(), quiet=quiet) as listener:
+        return run_trials(
+            recipe, methods=methods, seeds=seeds, place=place, listener=listener, keep_models=keep_models
+        )
+
+
+@contextmanager
+def show_trials(
+    recipe: str, total_epochs: int, num_results: int, *, console: Console, quiet: bool
+) -> Iterator[Listener]:
+    """Give a listener that shows `total_epochs` epochs coming by and `num_results` results.
+
+    On a terminal that is one bar; otherwise a line for every result, and one a minute in between, which is
+    what a log file can hold.
+    """
+    if quiet:
+        yield Listener()
+    elif total_epochs == 0:
+        yield Listener(on_message=lambda text: console.print(text, soft_wrap=True))
+    else:
+        with show_epochs(recipe, total_epochs, console) as progress:
+            yield _listener(recipe, num_results, progress)
+
+
+def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
+    count = 0
+
+    def on_epoch(done: EpochDone) -> None:
+        if done.recipe != recipe:
+            # A teacher that is trained first: its epochs were not counted.
+            progress.say_doing(f"{done.recipe}, epoch {done.epoch}")
+            return
+        what = "burn-in" if done.method is None else display_name(done.method)
+        progress.count(f"{recipe} {done.seed} {what}")
+        if not done.more_follow and progress.seconds_since_line() >= _SECONDS_BETWEEN_LINES:
+            pace = progress.pace
+            progress.log(f"{recipe}: {pace.done} of {pace.total} epochs{progress.and_left()}")
+
+    def on_result(result: TrialResult) -> None:
+        nonlocal count
+        text = f"{result.recipe}, trial {result.seed}, {display_name(result.method)}: "
+        text += f"best test error {result.best_test_error:.2f} %, {result.seconds:.1f} s"
+        if result.recipe == recipe:
+            count += 1
+            text += f" ({count} of {num_results}{progress.and_left()})"
+        progress.log(text)
+
+    return Listener(
+        on_epoch=on_epoch, on_result=on_result, on_message=progress.tell, on_recount=progress.recount
+    )

@@ -1,0 +1,33 @@
+"""Checksums of data files."""
+
+import hashlib
+from pathlib import Path
+
+from activebias.training.reading import DataError
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """Return the hexadecimal checksum of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(
+                file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+            ).hexdigest()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror or error}): check that the file is there."
+        ) from error
+
+
+def checksum_matches(path: Path, checksum: str) -> bool:
+    """Tell whether a file has the checksum, written as ``md5:…`` or ``sha256:…``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "empty"
+    ...     path.touch()
+    ...     checksum_matches(path, "md5:d41d8cd98f00b204e9800998ecf8427e")
+    True
+    """
+    algorithm, _, expected = checksum.partition(":")
+    return digest(path, algorithm) == expected

@@ -1,0 +1,189 @@
+"""What a recipe is: everything that decides the numbers of an experiment, in one frozen object."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, final
+
+import torch
+from torch import nn
+
+from activebias.lab.data import NOISE_KINDS, Dataset
+
+ModelFactory = Callable[[Dataset, torch.Generator], nn.Module]
+"""Builds the model of a trial for a data set, with initial weights drawn from the generator."""
+
+Metric = Literal["error", "entity F1"]
+Augmentation = Literal["crop and flip"]
+
+
+@final
+@dataclass(frozen=True)
+class Optimiser:
+    """An optimiser and its learning rate by epoch: times `factor` at every milestone, or every so often.
+
+    >>> Optimiser("sgd", 1.0, factor=0.5, milestones=(80, 100)).learning_rate_at(100)
+    0.25
+    >>> Optimiser("sgd", 1.0, factor=0.5, every=5).learning_rate_at(10)
+    0.25
+    """
+
+    kind: Literal["sgd", "adam", "rmsprop"]
+    learning_rate: float
+    momentum: float = 0.0
+    factor: float = 1.0
+    milestones: tuple[int, ...] = ()
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no training could use."""
+        if self.kind not in ("sgd", "adam", "rmsprop"):
+            raise ValueError(f"Expected `kind` to be sgd, adam or rmsprop, but got {self.kind!r}.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"Expected `learning_rate` to be above 0, but got {self.learning_rate}.")
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """Return the learning rate of a 0-based epoch."""
+        drops = sum(milestone <= epoch for milestone in self.milestones)
+        if self.every is not None:
+            drops += epoch // self.every
+        return self.learning_rate * float(self.factor**drops)
+
+    def build(
+        self, parameters: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, capturable: bool = False
+    ) -> torch.optim.Optimizer:
+        """Return the torch optimiser of parameters or groups; `capturable` for the steps of a CUDA graph."""
+        rate: Any = self.learning_rate
+        if capturable:  # a rate that is a number would be the same in every replay of a graph
+            rate = torch.tensor(self.learning_rate, device="cuda")
+        if self.kind == "sgd":
+            # The other forms of SGD would read the rate on the host.
+            return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum, fused=capturable or None)
+        if self.kind == "adam":
+            return torch.optim.Adam(parameters, lr=rate, capturable=capturable)
+        # 0.9 is the decay of the paper's base implementation; torch's own default is slower.
+        return torch.optim.RMSprop(
+            parameters, lr=rate, alpha=0.9, momentum=self.momentum, capturable=capturable
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Noise:
+    """Label noise of a trial: a kind of `activebias.lab.data.with_noise`, and its share or annotation.
+
+    >>> Noise.parse("0.1")
+    Noise(kind='uniform', fraction=0.1, annotation=None)
+    >>> Noise.parse("uniform_other:0.2").kind
+    'uniform_other'
+    >>> Noise.parse("human:worst").annotation
+    'worst'
+    """
+
+    kind: str
+    fraction: float | None = None
+    annotation: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse kinds and shares that do not exist."""
+        if self.kind not in NOISE_KINDS:
+            raise ValueError(
+                f"Expected `noise` to be of a kind among {', '.join(NOISE_KINDS)}, not {self.kind!r}."
+            )
+        if self.kind != "human" and not (self.fraction is not None and 0 <= self.fraction <= 1):
+            raise ValueError(
+                f"Expected `noise` to have a share of labels in [0, 1], but got {self.fraction}."
+            )
+
+    @staticmethod
+    def parse(text: str) -> "Noise | None":
+        """Read `0.1` (uniform, as in the paper), `KIND:SHARE`, or `human:ANNOTATION`; `0` is no noise."""
+        kind, separator, rest = text.rpartition(":")
+        if kind == "human" or text == "human":
+            return Noise("human", annotation=rest if separator else None)
+        try:
+            fraction = float(rest)
+        except ValueError:
+            raise ValueError(
+                f"Expected `noise` to be a share such as 0.1, KIND:SHARE such as uniform_other:0.2, or "
+                f"human:ANNOTATION, but got {text!r}."
+            ) from None
+        return None if fraction == 0 else Noise(kind or "uniform", fraction)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One experiment: data, model, optimiser, protocol. Everything that affects the numbers is in `config()`.
+
+    `architecture` names what `model` builds, and is what the configuration remembers of it. `row` is the
+    row of the paper that it reproduces. `half_precision` allows bf16 on a GPU, and is meant for models whose
+    baseline's error it does not change (`benchmarks/precision.py`). `limit` trains and tests on the first so
+    many examples only, which is how the tests run every recipe within seconds.
+    """
+
+    name: str
+    title: str
+    data: str
+    architecture: str
+    model: ModelFactory = field(repr=False, compare=False)
+    optimiser: Optimiser
+    batch_size: int
+    epochs: int
+    burn_in: int
+    methods: tuple[str, ...]
+    trials: int
+    window: int | None = None
+    noise: Noise | None = None
+    augmentation: Augmentation | None = None
+    metric: Metric = "error"
+    teacher: "Recipe | None" = None
+    row: str | None = None
+    notes: tuple[str, ...] = ()
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+    half_precision: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no run could follow."""
+        for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"Expected `{name}` to be at least {least}, but got {getattr(self, name)}.")
+
+    def in_half_precision(self, device: torch.device) -> bool:
+        """Tell whether models trained side by side on `device` run in bf16: on a GPU, trained by SGD."""
+        return self.half_precision and device.type == "cuda" and self.optimiser.kind == "sgd"
+
+    def config(self) -> dict[str, Any]:
+        """Return what affects the numbers and nothing else: the key under which results are stored."""
+        noise, optimiser = self.noise, self.optimiser
+        return {
+            "data": self.data,
+            "data_options": {name: value for name, value in self.data_options.items() if name != "verify"}
+            or None,
+            "model": self.architecture,
+            "batch_size": self.batch_size,
+            "epochs": self.epochs,
+            "burn_in": self.burn_in,
+            "window": self.window,
+            "noise": None if noise is None else dict(vars(noise)),
+            "augmentation": self.augmentation,
+            "optimiser": dict(vars(optimiser)),
+            "metric": self.metric,
+            "teacher": None if self.teacher is None else self.teacher.config(),
+            "limit": self.limit,
+        }
+
+    def shortened(self, epochs: int) -> "Recipe":
+        """Return the recipe over fewer (or more) epochs, with the burn-in in proportion.
+
+        The learning rate's schedule stays as it is, by epoch.
+        """
+        if epochs < 1:
+            raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}.")
+        burn_in = min(round(self.burn_in * epochs / self.epochs), epochs - 1)
+        return replace(self, epochs=epochs, burn_in=burn_in)
+
+    def limited(self, limit: int) -> "Recipe":
+        """Return the recipe on the first `limit` training and test examples."""
+        teacher = None if self.teacher is None else self.teacher.limited(limit)
+        return replace(self, limit=limit, teacher=teacher)

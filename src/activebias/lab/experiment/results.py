@@ -1,0 +1,271 @@
+"""The result of one trial and method: its errors by epoch, its configuration, and where it came from."""
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, final
+
+from activebias import __version__
+
+METRICS: Final = ("best_test_error", "last10_test_error", "best_train_error")
+
+_RECIPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# Errors are counts divided by counts; six decimals keep every one of them apart and the files small.
+_DECIMALS = 6
+
+
+class ResultKey(NamedTuple):
+    """What makes a result the same result: computed under one key, it is never computed again."""
+
+    recipe: str
+    config_hash: str
+    method: str
+    seed: int
+    rule: str | None = None
+
+
+def best_error(curve: Sequence[float]) -> float:
+    """Return the protocol's best error: the minimum over epochs.
+
+    >>> best_error([5.0, 3.0, 4.0])
+    3.0
+    """
+    return min(curve)
+
+
+def last10_error(curve: Sequence[float]) -> float:
+    """Return the protocol's final error: the mean over the last 10 epochs, over all of them if fewer.
+
+    >>> last10_error([90.0] + [4.0] * 5 + [2.0] * 5)
+    3.0
+    >>> last10_error([5.0, 3.0])
+    4.0
+    """
+    tail = curve[-10:]
+    return math.fsum(tail) / len(tail)
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return a short hash of a configuration that depends on its meaning, not on how it was written.
+
+    The order of keys, tuple or list, and 1 or 1.0 make no difference. A key that is None counts as absent, so
+    that an option added later (None: as before) leaves the results of earlier versions valid.
+
+    >>> config_hash({"noise": 0, "size": (2, 3)}) == config_hash({"size": [2, 3], "noise": 0.0, "new": None})
+    True
+    >>> config_hash({"noise": 0.1}) == config_hash({"noise": 0.2})
+    False
+    """
+    text = json.dumps(_canonical(config, "config"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def current_versions() -> dict[str, str]:
+    """Return the versions that a result was computed with."""
+    return {
+        "activebias": __version__,
+        "torch": importlib.metadata.version("torch"),
+        "numpy": importlib.metadata.version("numpy"),
+        "python": platform.python_version(),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """One method trained in one trial: its errors in per cent, one per epoch, and where they came from.
+
+    `config` holds what affects the numbers and nothing else: it is part of the key. Anything else worth
+    keeping (how many models ran side by side, say) goes into `details`. `rule` says how a method of one's own
+    emphasises, and is part of the key too; the paper's methods have none.
+
+    >>> result = TrialResult(recipe="digits", method="wpv", seed=0, config={"noise": 0.2}, device="cpu",
+    ...                      seconds=1.5, test_error=[9.0, 4.0, 5.0], train_error=[8.0, 3.0, 2.0])
+    >>> result.best_test_error, result.last10_test_error, result.best_train_error
+    (4.0, 6.0, 2.0)
+    """
+
+    recipe: str
+    method: str
+    seed: int
+    config: Mapping[str, Any] = field(hash=False)
+    test_error: Sequence[float]
+    train_error: Sequence[float]
+    device: str
+    seconds: float
+    versions: Mapping[str, str] = field(default_factory=current_versions, hash=False)
+    time: str = field(default_factory=_now)
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    rule: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be stored or compared later, while the run that made it is still known."""
+        check_recipe_name(self.recipe)
+        if not isinstance(self.method, str) or not self.method:
+            raise ValueError(
+                f"Expected `method` to be a method's name such as 'wpv', but got {self.method!r}"
+            )
+        if type(self.seed) is not int or self.seed < 0:
+            raise ValueError(f"Expected `seed` to be an int of at least 0, but got {self.seed!r}")
+        object.__setattr__(self, "test_error", _curve(self.test_error, "test_error"))
+        object.__setattr__(self, "train_error", _curve(self.train_error, "train_error"))
+        for name, value in (("device", self.device), ("time", self.time), ("rule", self.rule or "")):
+            if not isinstance(value, str):
+                raise ValueError(f"Expected `{name}` to be a string, but got {value!r}")
+        for name, mapping in (
+            ("config", self.config),
+            ("versions", self.versions),
+            ("details", self.details),
+        ):
+            if not isinstance(mapping, Mapping):
+                raise ValueError(f"Expected `{name}` to be a dict, but got {mapping!r}")
+            _canonical(mapping, name)
+            # A copy as JSON gives it back: what the caller changes later, or a tuple, makes no difference.
+            object.__setattr__(self, name, json.loads(json.dumps(mapping, default=dict)))
+        if not isinstance(self.seconds, (int, float)) or not math.isfinite(self.seconds) or self.seconds < 0:
+            raise ValueError(
+                f"Expected `seconds` to be a finite number of at least 0, but got {self.seconds!r}"
+            )
+        object.__setattr__(self, "seconds", round(float(self.seconds), 3))
+
+    @property
+    def best_test_error(self) -> float:
+        """The minimum over epochs of the test error, in per cent."""
+        return best_error(self.test_error)
+
+    @property
+    def last10_test_error(self) -> float:
+        """The mean test error over the last 10 epochs, in per cent."""
+        return last10_error(self.test_error)
+
+    @property
+    def best_train_error(self) -> float:
+        """The minimum over epochs of the error on the training labels used, in per cent."""
+        return best_error(self.train_error)
+
+    @property
+    def key(self) -> ResultKey:
+        """What identifies this result in the store."""
+        return ResultKey(self.recipe, config_hash(self.config), self.method, self.seed, self.rule)
+
+    def metric(self, name: str) -> float:
+        """Return one of the protocol's three numbers by its name."""
+        if name not in METRICS:
+            raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {name!r}")
+        return float(getattr(self, name))
+
+    def to_json(self) -> str:
+        """Return the result as one line of JSON, without the line's end."""
+        line: dict[str, Any] = {"recipe": self.recipe, "method": self.method, "seed": self.seed}
+        line |= {} if self.rule is None else {"rule": self.rule}
+        line |= {name: round(self.metric(name), _DECIMALS) for name in METRICS}
+        line |= {"config": self.config, "device": self.device, "seconds": self.seconds}
+        line |= {"versions": self.versions, "time": self.time, "details": self.details}
+        line["curves"] = {"test_error": self.test_error, "train_error": self.train_error}
+        return json.dumps(line, allow_nan=False, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "TrialResult":
+        """Read a line that `to_json` wrote; ValueError says what is wrong with any other.
+
+        >>> result = TrialResult(recipe="digits", method="wpv", seed=0, config={}, device="cpu", seconds=1.5,
+        ...                      test_error=[9.0, 4.0], train_error=[8.0, 3.0])
+        >>> TrialResult.from_json(result.to_json()) == result
+        True
+        """
+        line = json.loads(text, parse_constant=_refuse_constant)
+        if not isinstance(line, dict):
+            raise ValueError("expected a JSON object")
+        copied = ("recipe", "method", "seed", "config", "versions", "device", "seconds", "time")
+        if missing := [name for name in (*copied, *METRICS, "curves") if name not in line]:
+            raise ValueError(f"no field {', '.join(missing)}")
+        curves = line["curves"]
+        if not isinstance(curves, dict) or not {"test_error", "train_error"} <= curves.keys():
+            raise ValueError("Expected `curves` to be an object with test_error and train_error")
+        result = TrialResult(
+            **{name: line[name] for name in copied},
+            test_error=curves["test_error"],
+            train_error=curves["train_error"],
+            details=line.get("details", {}),
+            rule=line.get("rule"),
+        )
+        for name in METRICS:
+            # A number edited by hand beside curves that say otherwise must not reach a table.
+            if not isinstance(line[name], (int, float)) or abs(line[name] - result.metric(name)) > 1e-5:
+                raise ValueError(
+                    f"{name} is {line[name]!r}, but the curves give {result.metric(name):.{_DECIMALS}f}"
+                )
+        return result
+
+
+def of_latest_rules(results: Iterable[TrialResult]) -> list[TrialResult]:
+    """Return the results of each method under the rule that came last: a table has one line for a name.
+
+    Results from before there were rules have none, and count as of another one.
+    """
+    results = list(results)
+    latest = {result.method: result.rule for result in results}
+    return [result for result in results if result.rule == latest[result.method]]
+
+
+def check_recipe_name(recipe: object) -> str:
+    """Return a recipe's name, which becomes that of a file: nothing in it may lead out of the folder."""
+    if not isinstance(recipe, str) or not _RECIPE_NAME.fullmatch(recipe):
+        raise ValueError(
+            "Expected `recipe` to be letters, digits, '-', '_' and '.', such as 'mnist-fc', but got "
+            f"{recipe!r}"
+        )
+    return recipe
+
+
+def _curve(values: object, name: str) -> tuple[float, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"Expected `{name}` to be a sequence of numbers, but got {values!r}")
+    curve = tuple(round(float(value), _DECIMALS) for value in values)
+    if not curve:
+        raise ValueError(f"Expected `{name}` to hold one error per epoch, but it is empty")
+    for epoch, value in enumerate(curve):
+        if not 0 <= value <= 100:  # also refuses nan
+            raise ValueError(
+                f"Expected `{name}` to hold finite errors in per cent, 0 to 100, but got {value} at epoch "
+                f"{epoch}; a model that diverged still has an error: count its wrong predictions"
+            )
+    return curve
+
+
+def _canonical(value: object, name: str) -> Any:
+    """Return plain JSON values in the one form that is hashed, or refuse and say where."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(
+                f"Expected `{name}` to be a finite number, but got {value}; use None for 'not set'"
+            )
+        return int(value) if value.is_integer() else float(value)
+    if isinstance(value, Mapping):
+        if bad := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"Expected `{name}` to have strings as keys, but got {bad[0]!r}")
+        return {key: _canonical(item, f"{name}.{key}") for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item, f"{name}[{position}]") for position, item in enumerate(value)]
+    raise TypeError(
+        f"Expected `{name}` to be None, bool, int, float, str, list or dict, but got {type(value).__name__}; "
+        "convert it before storing"
+    )
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number that can be compared")

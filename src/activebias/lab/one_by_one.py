@@ -1,0 +1,163 @@
+"""Trials one model at a time: a burn-in is trained once, then every method goes on from it by itself."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, final
+
+from activebias import ActiveBias, Method
+from activebias.lab.experiment.place import EpochDone, Listener, Place
+from activebias.lab.experiment.prepared import Prepared, trial_result
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.rules import RunKey, name_by_rule, run_name
+from activebias.lab.models import augment
+from activebias.training.checkpoints import Checkpoint
+from activebias.training.entities import EntityScorer
+from activebias.training.loop import Run, Task, train_until
+from activebias.training.randomness import derived_generator, derived_seed
+
+
+def build_run(
+    recipe: Recipe, data: Prepared, methods: Sequence[Method], *, seed: int, observed: bool = False
+) -> Run:
+    """Build model, optimiser and memories of a trial from its seed, for one method or a shared burn-in."""
+    task = Task(
+        train=data.train,
+        test=data.test,
+        batch_size=recipe.batch_size,
+        seed=seed,
+        drop_last=True,  # floor(|D| / batch) iterations
+        tokens=data.tokens,
+        scorer=EntityScorer(data.dataset.class_names) if recipe.metric == "entity F1" else None,
+        learning_rate_at=recipe.optimiser.learning_rate_at,
+        augment=augment if recipe.augmentation == "crop and flip" else None,
+        teacher=data.teacher,
+    )
+    model = recipe.model(data.dataset, derived_generator(seed, "weights")).to(data.device)
+    # By name and rule: a burn-in that was stopped may be of other methods under the same names.
+    biases = {
+        run_name(method): ActiveBias(
+            method,
+            num_instances=data.num_instances,
+            num_classes=data.dataset.num_classes,
+            burn_in=recipe.burn_in,
+            window=recipe.window,
+            device=data.device,
+            seed=derived_seed(seed, "order"),
+        )
+        for method in methods
+    }
+    return Run(task, model, recipe.optimiser.build(model.parameters()), biases, observed=observed)
+
+
+@final
+@dataclass(frozen=True)
+class OneByOne:
+    """The methods of one trial, trained one after the other."""
+
+    recipe: Recipe
+    data: Prepared
+    seed: int
+    place: Place
+    listener: Listener
+    keep_models: bool
+
+    def train(self, methods: Sequence[Method]) -> None:
+        """Train the methods and store their results: those that scan, then those that draw."""
+        for scans in (True, False):
+            if group := [method for method in methods if (method.order == "scan") is scans]:
+                self._train_group(group)
+
+    def _train_group(self, methods: Sequence[Method]) -> None:
+        """Train the burn-in that these methods share, then each method from there."""
+        recipe, listener = self.recipe, self.listener
+        burn_in = min(recipe.burn_in, recipe.epochs)
+        shared = _burn_in_checkpoint(recipe, methods[0], self.seed, self.place, self.keep_models)
+        branch_point: dict[str, Any] | None = None
+        for method in methods:
+            own = _own_checkpoint(recipe, method, self.seed, self.place, self.keep_models)
+            run = build_run(recipe, self.data, [method], seed=self.seed)
+            if (state := own.read()) is not None:
+                run.load_state_dict(state)
+                listener.on_recount(burn_in - run.epoch)
+            elif recipe.burn_in > 0:
+                branch_point = branch_point or self._burn_in(methods, shared)
+                run.load_state_dict(branch_point)
+            self._train_until(run, recipe.epochs, own, method.name)
+            self._store(run, method)
+            own.remove()
+        if branch_point is None:  # every method went on from its own checkpoint
+            listener.on_recount(-burn_in)
+        shared.remove()
+
+    def _burn_in(self, methods: Sequence[Method], checkpoint: Checkpoint) -> dict[str, Any]:
+        """Return the state after the burn-in, which holds the memory of every method."""
+        run = build_run(self.recipe, self.data, methods, seed=self.seed)
+        state = checkpoint.read()
+        # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
+        if state is not None and set(run.biases) <= set(state["biases"]):
+            run.load_state_dict(state)
+            self.listener.on_recount(-run.epoch)
+        self._train_until(run, min(self.recipe.burn_in, self.recipe.epochs), checkpoint, None)
+        state = run.state_dict()
+        if checkpoint.due():
+            checkpoint.write(state)
+        return state
+
+    def _train_until(self, run: Run, epochs: int, checkpoint: Checkpoint, method: str | None) -> None:
+        def on_epoch() -> None:
+            done = EpochDone(self.recipe.name, self.seed, method, run.epoch, run.test_error[-1])
+            self.listener.on_epoch(done)
+
+        train_until(run, epochs, checkpoint, on_epoch, last=self.recipe.epochs)
+
+    def _store(self, run: Run, method: Method) -> None:
+        result = trial_result(
+            self.recipe,
+            self.data,
+            method,
+            self.seed,
+            test_error=run.test_error,
+            train_error=run.train_error,
+            seconds=run.seconds,
+        )
+        if self.keep_models:
+            about = {"config": self.recipe.config(), "seed": self.seed, "method": method.name}
+            path = self.place.model_path(self.recipe, run_name(method), self.seed)
+            Checkpoint(path).write(run.state_dict() | about)
+        self.place.store.append(result)
+        self.listener.on_result(result)
+
+
+def _own_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
+    """Return where a run one by one stands; one whose model is kept goes on when its result is long known."""
+    return place.checkpoint(recipe, seed, run_name(method) + ("-kept" if kept else ""))
+
+
+def _burn_in_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
+    name = f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}"
+    return place.checkpoint(recipe, seed, name + ("-kept" if kept else ""))
+
+
+def remove_stopped(
+    recipe: Recipe,
+    methods: Sequence[Method],
+    seeds: Sequence[int],
+    place: Place,
+    stored: Collection[RunKey],
+    *,
+    keep_models: bool,
+) -> None:
+    """Delete the checkpoints of interrupted one-by-one runs whose results are now stored.
+
+    A burn-in stays as long as a method that shares it has no result.
+    """
+    if not (place.folder / "checkpoints").exists():
+        return
+    known = {(name_by_rule(name, rule), seed) for name, seed, rule in stored}
+    for seed, method, kept in product(seeds, methods, {False, keep_models}):
+        _own_checkpoint(recipe, method, seed, place, kept).remove()
+        shared = _burn_in_checkpoint(recipe, method, seed, place, kept)
+        state = (shared.read() if shared.path.exists() else None) or {}
+        if all((name, seed) in known for name in state.get("biases", ())):
+            shared.remove()

@@ -1,0 +1,138 @@
+"""Missing trials × methods in groups that fit into RAM, each trained side by side and then stored."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from activebias import Method
+from activebias.lab.data import Dataset
+from activebias.lab.experiment.place import Listener, Place
+from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.models import LabModel
+from activebias.lab.side_by_side.group import Group, epochs_of, in_groups
+from activebias.lab.side_by_side.plan import most_models
+from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of, stopped_groups
+from activebias.lab.side_by_side.training import Lane
+from activebias.training.randomness import derived_generator
+
+_CPU = torch.device("cpu")
+
+Missing = Mapping[int, Sequence[Method]]
+
+
+def can_stack(recipe: Recipe, dataset: Dataset) -> bool:
+    """Tell whether the recipe's models can be trained side by side.
+
+    The lab's own can. A model of a user's own may use torch's global random state, or what `vmap` cannot map:
+    those are trained one by one.
+    """
+    model = recipe.model(dataset, derived_generator(0, "can stack"))
+    ours = isinstance(model, LabModel) and type(model).__module__.startswith("activebias.lab.models")
+    return ours and recipe.batch_size < len(dataset.train)
+
+
+def run_side_by_side(
+    recipe: Recipe,
+    dataset: Dataset,
+    missing: Missing,
+    place: Place,
+    listener: Listener,
+    teacher: Tensor | None,
+) -> dict[int, list[Method]]:
+    """Train what is missing where several models at once are of use; return what is still missing.
+
+    On a GPU it must be the current one: kernels, graphs and the learning rate go there.
+    """
+    device = torch.device(place.device)
+    first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
+    drawing = [method.name for methods in missing.values() for method in methods if method.order != "scan"]
+    if first.tokens is not None and drawing:
+        raise ValueError(
+            f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
+            "scan, wd, we, wpv or wtc."
+        )
+    left: dict[int, list[Method]] = {}
+    fitted: list[int] = []  # group sizes that fitted after running out of RAM
+    make = partial(Group, recipe, dataset, place=place, listener=listener, teacher=teacher)
+    for scans in (True, False):
+        lanes = [
+            Lane(seed, method)
+            for seed, methods in missing.items()
+            for method in methods
+            if (method.order == "scan") is scans
+        ]
+        if not lanes:
+            continue
+        # Stopped groups go on as they were, even if the free RAM now suggests other groups.
+        stopped, waiting = _take_up(recipe, lanes, place)
+        groups = [make(each) for each in stopped]
+        listener.on_recount(_epochs(groups) + epochs_of(recipe, waiting) - epochs_of(recipe, lanes))
+        fitted += _train_each(groups)
+        if not waiting:
+            continue
+        most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
+        most = min([most, *fitted])
+        if min(most, len(waiting)) == 1 and device.type == "cpu":
+            for lane in waiting:
+                left.setdefault(lane.seed, []).append(lane.method)
+            continue
+        grouped = in_groups(waiting, most)
+        listener.on_message(_plan_text(recipe, grouped, most, place))
+        groups = [make(each) for each in grouped]
+        listener.on_recount(_epochs(groups) - epochs_of(recipe, waiting))
+        fitted += _train(groups, make, listener)
+    return left
+
+
+def _epochs(groups: Iterable[Group]) -> int:
+    return sum(group.epochs_left for group in groups)
+
+
+def _train_each(groups: Iterable[Group]) -> list[int]:
+    """Train one after the other; return the sizes that fitted, of those that ran out of RAM."""
+    return [fitted for group in groups if (fitted := group.train()) < len(group.lanes)]
+
+
+def _train(groups: Sequence[Group], make: Callable[[Sequence[Lane]], Group], listener: Listener) -> list[int]:
+    """As `_train_each`, but groups after one that ran out of RAM are no larger than what fitted."""
+    waiting, fitted = deque(groups), []
+    while waiting:
+        fitted += _train_each([waiting.popleft()])
+        if fitted and any(len(each.lanes) > min(fitted) for each in waiting):
+            lanes = list(chain(*(each.lanes for each in waiting)))
+            smaller = deque(make(each) for each in in_groups(lanes, min(fitted)))
+            listener.on_recount(_epochs(smaller) - _epochs(waiting))
+            waiting = smaller
+    return fitted
+
+
+def _take_up(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> tuple[list[list[Lane]], list[Lane]]:
+    """Return the groups among the lanes that a run before this one was stopped in, and the other lanes.
+
+    Of a group that is not wanted as a whole, or not at once, the lanes that are wanted go on by themselves.
+    """
+    waiting = {key_of(lane): lane for lane in lanes}
+    taken = []
+    for group in stopped_groups(recipe, place):
+        wanted = [waiting.pop(run) for run in group.runs if run in waiting]
+        if not wanted:
+            continue
+        parts = [wanted]
+        if len(wanted) < len(group.runs) or len(wanted) > (place.side_by_side or len(wanted)):
+            parts = in_groups(wanted, place.side_by_side or len(wanted))
+            group.hand_on([GroupCheckpoint(recipe, place, [key_of(lane) for lane in part]) for part in parts])
+            if len(wanted) == len(group.runs):
+                group.remove()  # all of it is in the parts now, and it may be gigabytes
+        taken += parts
+    return taken, list(waiting.values())
+
+
+def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, place: Place) -> str:
+    sizes = " + ".join(str(len(group)) for group in groups)
+    limit = f"--side-by-side {most}" if place.side_by_side else f"{place.device} takes {most} at once"
+    return f"{recipe.name}: {sizes} models side by side ({limit})."

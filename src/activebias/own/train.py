@@ -1,0 +1,131 @@
+"""A small model, trained on data of one's own into a run folder.
+
+After every epoch the model looks at the training set once more, without training. The mean of these class
+probabilities over the epochs is what it believed about each instance, before it learnt wrong labels by heart.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+
+from activebias import ActiveBias
+from activebias.own.data import OwnData
+from activebias.own.models import build_model
+from activebias.runs.beliefs import instances_of, predictions_of
+from activebias.runs.folder import RunFolder, RunInfo, check_target, write_run
+from activebias.runs.outcome import outcome_of
+from activebias.training.checkpoints import checkpoint_beside
+from activebias.training.entities import EntityScorer
+from activebias.training.evaluation import evaluate
+from activebias.training.fingerprint import digest_of, digest_of_settings
+from activebias.training.loop import OnEpoch, Run, Task
+from activebias.training.randomness import derived_generator, derived_seed
+
+BurnIn: TypeAlias = int | Literal["auto"]
+
+
+def train_own(
+    data: OwnData,
+    out: Path,
+    *,
+    method: str = "wtc",
+    epochs: int = 30,
+    burn_in: BurnIn = "auto",
+    seed: int = 0,
+    device: str = "cpu",
+    on_epoch: OnEpoch = lambda seen: None,
+) -> RunFolder:
+    """Train a small model on data of one's own, and write the run folder `out`.
+
+    A run that was stopped goes on where it was.
+    """
+    check_target(out)
+    run = _build_run(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
+    settings = {
+        "method": method,
+        "burn_in": burn_in,
+        "seed": seed,
+        "model": str(run.model),
+        "data": digest_of([data.train, data.validation]),
+    }
+    checkpoint = checkpoint_beside(out, digest_of_settings(settings))
+    run.train(epochs, checkpoint, on_epoch)
+    training = {
+        "optimiser": "adam",
+        "learning_rate": data.learning_rate,
+        "batch_size": run.task.batch_size,
+    }
+    info = RunInfo(
+        kind=data.kind,
+        title=f"{Path(data.source).name}: {len(data.class_names)} classes",
+        source=data.source,
+        class_names=data.class_names,
+        num_instances=run.bias.num_instances,
+        seed=seed,
+        model=data.model | training,
+        skipped=data.skipped,
+        notes=data.notes,
+        **outcome_of(run.bias, run.train_error, run.test_error, run.warnings),
+    )
+    instances = instances_of(run.mean_beliefs(), data.train.targets, run.bias, data.train_position)
+    folder = write_run(
+        out,
+        info,
+        bias=run.bias,
+        model=run.model.state_dict(),
+        instances=replace(instances, conflict=data.conflicts.train if data.conflicts.train.any() else None),
+        inputs=data.inputs,
+        validation=predictions_of(evaluate(run.model, run.task.test), data.validation_position),
+        conflicts=data.conflicts.rows,
+    )
+    checkpoint.remove()
+    return folder
+
+
+def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device: torch.device) -> Run:
+    """Build model, optimiser (Adam) and bias from the seed; "auto" ends the burn-in by itself."""
+    tokens = data.tokens
+    model = build_model(data.model, derived_generator(seed, "weights")).to(device)
+    bias = ActiveBias(
+        method,
+        num_instances=len(data.train) if tokens is None else tokens.num_instances,
+        num_classes=len(data.class_names),
+        burn_in=burn_in,
+        window=data.window,
+        device=device,
+        seed=derived_seed(seed, "order"),
+    )
+    task = Task(
+        train=data.train.to(device),
+        test=data.validation.to(device),
+        batch_size=batch_size_for(len(data.train), most=128 if tokens is None else 16),
+        seed=seed,
+        drop_last=False,
+        tokens=tokens,
+        scorer=_scorer(data),
+    )
+    optimiser = torch.optim.Adam(model.parameters(), lr=data.learning_rate)
+    return Run(task, model, optimiser, {bias.method.name: bias}, observed=True)
+
+
+def batch_size_for(num_examples: int, *, most: int = 128) -> int:
+    """Return a power of two from 8 to `most` that leaves at least 20 steps an epoch where it can.
+
+    Sentences are many instances each: 16 of them make a batch.
+
+    >>> [batch_size_for(number) for number in (100, 1000, 60000)]
+    [8, 32, 128]
+    """
+    return min(max(1 << (num_examples // 20).bit_length() >> 1, 8), most)
+
+
+def _scorer(data: OwnData) -> EntityScorer | None:
+    """Return what counts entities, or None where the tags are no entities (parts of speech)."""
+    if data.kind != "tagging":
+        return None
+    try:
+        return EntityScorer(data.class_names)
+    except ValueError:
+        return None

@@ -1,0 +1,126 @@
+"""The history of a run for other tools: NumPy, parquet, and dataset cartography.
+
+Only visits are exported: the entry 1/C that every history begins with is left out.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from activebias.internal import replacing, without_prior
+from activebias.runs.folder import RunFolder
+
+FORMATS = ("npz", "parquet", "cartography")
+
+# Keeps logits finite. In float32, which cartography computes in, nothing nearer to 1 can be told from it.
+LEAST_PROBABILITY = 1e-7
+
+
+class Visits(NamedTuple):
+    """The probabilities p(y|x) of every visit, (N, T), oldest first, and which entries are visits.
+
+    Rows with fewer visits than others are filled with 0 at the end.
+    """
+
+    prob: NDArray[np.float32]
+    visited: NDArray[np.bool_]
+
+
+def visits(folder: RunFolder) -> Visits:
+    """Return the visits of a run."""
+    values, valid = folder.history()
+    return left_aligned(values, without_prior(values, valid, 1 / len(folder.info.class_names)))
+
+
+def left_aligned(values: NDArray[np.float32], visited: NDArray[np.bool_]) -> Visits:
+    """Move the visits of every row to its left.
+
+    >>> left_aligned(np.float32([[0.5, 0.25]]), np.array([[False, True]])).prob
+    array([[0.25]], dtype=float32)
+    """
+    order = np.argsort(~visited, axis=1, kind="stable")
+    width = int(visited.sum(1).max(initial=0))
+    visited = np.take_along_axis(visited, order, 1)[:, :width]
+    values = np.take_along_axis(values, order, 1)[:, :width]
+    return Visits(np.where(visited, values, np.float32(0)), visited)
+
+
+def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str) -> int:
+    """Write the history of a run to `path`, whole or not at all; return how many instances are in it.
+
+    `npz`: arrays `prob` and `visited` (N, T), `label`, `believed`, `position`, `class_names`.
+    `parquet`: one row per instance, with the column `history`, a list of its probabilities.
+    `cartography`: a folder with `training_dynamics/dynamics_epoch_X.jsonl`, see `write_cartography`.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"Expected `format` to be one of {', '.join(FORMATS)}, but got {format!r}.")
+    path, seen = Path(path), visits(folder)
+    if format == "cartography":
+        return write_cartography(seen, path)
+    with replacing(path) as temporary:
+        if format == "npz":
+            _write_npz(folder, seen, temporary)
+        else:
+            _write_parquet(folder, seen, temporary)
+    return len(seen.prob)
+
+
+def write_cartography(seen: Visits, folder: Path) -> int:
+    """Write what dataset cartography reads, `training_dynamics/dynamics_epoch_X.jsonl`; count the instances.
+
+    A line is {"guid": the instance, "logits_epoch_X": [0, logit p], "gold": 1}: two classes, the label and
+    everything else. Their softmax is p, so that confidence and variability come out exactly. A history of
+    p(y|x) does not hold the logits of the other classes; correctness is therefore how often p > 1/2.
+
+    X counts an instance's visits. Instances that were never visited are left out.
+    """
+    if folder.exists():
+        raise ValueError(f"{folder} exists already: choose another place, or remove it.")
+    with replacing(folder, folder=True) as temporary:
+        target = temporary / "training_dynamics"
+        target.mkdir()
+        for epoch in range(seen.prob.shape[1]):
+            index = seen.visited[:, epoch].nonzero()[0]
+            prob = seen.prob[index, epoch].astype(np.float64).clip(LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+            logits = np.log(prob / (1 - prob))
+            key = f"logits_epoch_{epoch}"
+            with open(target / f"dynamics_epoch_{epoch}.jsonl", "w", encoding="utf-8") as file:
+                for guid, logit in zip(index.tolist(), logits.tolist(), strict=True):
+                    file.write(json.dumps({"guid": guid, key: [0.0, logit], "gold": 1}) + "\n")
+    return int(seen.visited[:, 0].sum()) if seen.prob.shape[1] else 0
+
+
+def _write_npz(folder: RunFolder, seen: Visits, path: Path) -> None:
+    instances = folder.instances()
+    with open(path, "wb") as file:  # given a name, NumPy would append .npz to it
+        np.savez_compressed(
+            file,
+            prob=seen.prob,
+            visited=seen.visited,
+            label=instances.label,
+            believed=instances.believed,
+            position=instances.position,
+            class_names=np.array(folder.info.class_names),
+        )
+
+
+def _write_parquet(folder: RunFolder, seen: Visits, path: Path) -> None:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        raise RuntimeError("Writing parquet needs pyarrow: pip install 'activebias[report]'") from None
+    instances, names = folder.instances(), np.array(folder.info.class_names, dtype=object)
+    ends = np.concatenate([[0], seen.visited.sum(1).cumsum()])
+    columns = {
+        "index": pa.array(np.arange(len(seen.prob))),
+        "position": pa.array(instances.position),
+        "label": pa.array(names[instances.label], pa.string()),
+        "believed": pa.array(names[instances.believed], pa.string()),
+        "history": pa.LargeListArray.from_arrays(ends, pa.array(seen.prob[seen.visited])),
+    }
+    parquet.write_table(pa.table(columns), path)

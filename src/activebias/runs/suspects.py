@@ -1,0 +1,111 @@
+"""The instances of a run, those whose label is most likely wrong first: as rows, and as a CSV file."""
+
+import csv
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from activebias import Audit, audit
+from activebias.internal import replacing
+from activebias.runs.cells import safe_cell
+from activebias.runs.folder import Inputs, RunFolder, RunInfo
+
+EXCERPT_LENGTH = 80
+# From this validation error on, in per cent, a model is a weak judge of labels.
+WEAK = 15.0
+
+
+def audit_run(folder: RunFolder) -> Audit:
+    """Audit a run: its history, with labels, believed classes and rivals of `instances.npz`."""
+    instances = folder.instances()
+    return audit(
+        folder.history(),
+        instances.label,
+        instances.believed,
+        rival=instances.rival_prob,
+        prior=1 / len(folder.info.class_names),
+    )
+
+
+def weak_judge(info: RunInfo) -> str:
+    """Return a sentence on a model that errs often itself, or nothing."""
+    errors = info.curves.get("validation_error", ())
+    if not len(errors) or min(errors) <= WEAK:
+        return ""
+    return (
+        f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
+        "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
+    )
+
+
+def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield one dict per instance, worst first, at most `limit`; what is not known is None."""
+    instances, names = folder.instances(), folder.info.class_names
+    describe = describer(folder.inputs(), folder.info.kind)
+    numbers: dict[str, NDArray[Any]] = {
+        "confidence": found.confidence,
+        "variability": found.variability,
+        "correctness": found.correctness,
+        "label_prob": instances.label_prob,
+        "believed_prob": instances.believed_prob,
+    }
+    suspected, conflict = found.suspected, instances.conflict
+    for index in found.order[:limit].tolist():
+        row: dict[str, Any] = {
+            "index": index,
+            "label": names[instances.label[index]],
+            "believed": names[instances.believed[index]],
+            "score": _known(found.score[index]),
+            "suspected": bool(suspected[index]),
+            "conflict": None if conflict is None else int(conflict[index]) or None,
+            **{name: _known(values[index]) for name, values in numbers.items()},
+            "visits": int(found.visits[index]),
+            "position": int(instances.position[index]),
+        }
+        if instances.sentence is not None and instances.word is not None:
+            row |= {"sentence": int(instances.sentence[index]), "word": int(instances.word[index])}
+        yield row | {"instance": describe(index)}
+
+
+def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
+    """Return a function from an instance to a few words: the name of its file, its text, word or row."""
+    if inputs.rows is None:
+        file_names = inputs.names
+        return str if file_names is None else lambda index: file_names[index]
+    # Rows of a data frame are slow to ask for one by one.
+    columns = {str(name): inputs.rows[name].tolist() for name in inputs.rows.columns}
+    if kind != "table":  # the text, or the word, is the first column
+        texts = next(iter(columns.values()))
+        return lambda index: excerpt(str(texts[index]))
+    return lambda index: excerpt(", ".join(f"{name}={values[index]}" for name, values in columns.items()))
+
+
+def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
+    """Return the beginning of a text, on one line.
+
+    >>> excerpt("one two\\n three", 9)
+    'one two …'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def write_csv(folder: RunFolder, found: Audit, path: Path, *, exact: bool = False) -> None:
+    """Write all instances, worst first, whole or not at all; `exact` leaves text like formulas as it is."""
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as file,
+    ):
+        writer = csv.writer(file)
+        for number, row in enumerate(rows(folder, found)):
+            if number == 0:
+                writer.writerow(row)
+            cells = [f"{value:.6g}" if isinstance(value, float) else value for value in row.values()]
+            writer.writerow(cells if exact else [safe_cell(cell) for cell in cells])
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

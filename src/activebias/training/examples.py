@@ -1,0 +1,81 @@
+"""Examples in memory: inputs and targets as plain tensors, gathered by index."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from activebias.internal import IGNORED
+
+# The target of padding, which is no instance.
+IGNORE: Final = IGNORED
+
+
+@final
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and targets whose first dimension counts the examples.
+
+    Images: ``inputs = (pixels,)``, uint8 (N, C, H, W), raw. Questions: ``inputs = (word_ids,)``, int64 (N,
+    L), padded with 0. Tagging: ``inputs = (word_ids, shape_ids)``, both int64 (S, L), padded with 0, and
+    ``targets`` (S, L) padded with ``IGNORE``. ``lengths`` says how much of each row is no padding.
+
+    >>> examples = Examples((torch.zeros(3, 1, 2, 2, dtype=torch.uint8),), torch.tensor([0, 1, 0]))
+    >>> len(examples), len(examples.select(torch.tensor([0, 2])))
+    (3, 2)
+    """
+
+    inputs: tuple[Tensor, ...]
+    targets: Tensor
+    lengths: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse tensors that do not belong together."""
+        if not self.inputs:
+            raise ValueError("`inputs` needs at least one tensor, but got none.")
+        if self.targets.dtype != torch.int64:
+            raise TypeError(
+                f"Expected `targets` to be int64, but got {self.targets.dtype}: call `.long()` on it."
+            )
+        count = self.targets.shape[0]
+        others = [("inputs", tensor) for tensor in self.inputs]
+        if self.lengths is not None:
+            others.append(("lengths", self.lengths))
+        for name, tensor in others:
+            if tensor.shape[0] != count:
+                raise ValueError(f"`{name}` has {tensor.shape[0]} examples, but `targets` has {count}.")
+
+    def __len__(self) -> int:
+        """Return the number of examples (sentences, for tagging)."""
+        return int(self.targets.shape[0])
+
+    def select(self, positions: Tensor) -> "Examples":
+        """Return the examples at the given positions, in that order."""
+        return Examples(
+            tuple(tensor[positions] for tensor in self.inputs),
+            self.targets[positions],
+            None if self.lengths is None else self.lengths[positions],
+        )
+
+    def to(self, device: torch.device) -> "Examples":
+        """Return the examples on a device."""
+        return Examples(
+            tuple(tensor.to(device) for tensor in self.inputs),
+            self.targets.to(device),
+            None if self.lengths is None else self.lengths.to(device),
+        )
+
+    @property
+    def is_tagging(self) -> bool:
+        """Whether every word of a sentence is an instance of its own."""
+        return self.targets.dim() == 2
+
+    def batch(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return the inputs and targets of the given examples; sentences are cut at the longest of them."""
+        inputs = tuple(tensor[index] for tensor in self.inputs)
+        targets = self.targets[index]
+        if self.is_tagging and self.lengths is not None:
+            longest = int(self.lengths[index].max())
+            return tuple(tensor[:, :longest] for tensor in inputs), targets[:, :longest]
+        return inputs, targets

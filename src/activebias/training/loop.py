@@ -1,0 +1,292 @@
+"""The training loop: one model, epoch by epoch, for recipes and for data of one's own."""
+
+import copy
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler
+
+from activebias import ActiveBias, MemorisationWarning, NothingRightWarning, TokenIndex
+from activebias.training.checkpoints import Checkpoint
+from activebias.training.entities import EntityScorer
+from activebias.training.evaluation import Outputs, error_of
+from activebias.training.examples import IGNORE, Examples
+from activebias.training.randomness import derived_generator, derived_seed
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a model is trained on and how, by any method. The examples are on the device.
+
+    `tokens` numbers the words in tagging. With a `scorer` the error is 100 - entity F1. `teacher` holds a
+    teacher's probabilities (N, C) of the training examples. `augment` changes the first input of a batch.
+    """
+
+    train: Examples
+    test: Examples
+    batch_size: int
+    seed: int
+    drop_last: bool
+    tokens: TokenIndex | None = None
+    scorer: EntityScorer | None = None
+    learning_rate_at: Callable[[int], float] | None = None
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    teacher: Tensor | None = None
+
+    def instances(self, index: Tensor, width: int) -> Tensor:
+        """Return the instances of a batch of examples: the examples themselves, or their words (B, width)."""
+        return index if self.tokens is None else self.tokens(index, width)
+
+
+@final
+@dataclass(frozen=True)
+class EpochSeen:
+    """What a progress bar shows after an epoch; errors in per cent."""
+
+    epoch: int
+    train_error: float
+    test_error: float
+    emphasises: bool
+
+
+OnEpoch = Callable[[EpochSeen], object]
+
+
+@final
+class Run:
+    """A model in training, with the memory of one method, or of several that share their burn-in.
+
+    Methods with the same order do the same thing during the burn-in: all weights are 1, and the order is
+    either a scan or uniform draws. So one model is trained for all of them, and every method's own
+    `ActiveBias` records what it predicts. A branch of one method is a new `Run` that takes over the state
+    (`load_state_dict`) and goes on alone, exactly as if it had trained the burn-in by itself.
+
+    A run that is `observed` (for a run folder) also sums up what the model believes about every training
+    instance after each epoch (`beliefs`, (N, C)), and reports the test error to its bias: that ends an
+    automatic burn-in, and warns of a model that memorises (`warnings`).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        biases: Mapping[str, ActiveBias],
+        *,
+        observed: bool = False,
+    ) -> None:
+        """Train `model`, on the device of the task's examples; `biases` are the methods' by name."""
+        methods = [bias.method for bias in biases.values()]
+        if len({method.order == "scan" for method in methods}) != 1:
+            raise ValueError(
+                "Expected `methods` to be at least one, all scanning or all drawing, but got "
+                f"{[method.name for method in methods]}."
+            )
+        self.task, self.model, self.optimiser, self.biases = task, model, optimiser, dict(biases)
+        self.device = task.train.targets.device
+        self.test_error: list[float] = []
+        self.train_error: list[float] = []
+        self.seconds = 0.0
+        self.warnings: list[str] = []
+        self.beliefs: Tensor | None = None
+        if observed:
+            self.beliefs = torch.zeros(self.bias.num_instances, self.bias.num_classes, device=self.device)
+        num_sequences = None if task.tokens is None else task.tokens.num_sequences
+        self._samplers = [
+            bias.sampler(batch_size=task.batch_size, num_sequences=num_sequences)
+            for bias in self.biases.values()
+        ]
+        self._augmentation = derived_generator(task.seed, "augmentation")
+
+    @property
+    def bias(self) -> ActiveBias:
+        """The first method's bias: the only one, where no burn-in is shared."""
+        return next(iter(self.biases.values()))
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are done."""
+        return len(self.test_error)
+
+    def seen(self) -> EpochSeen:
+        """Return what a progress bar shows about the epoch that is just over."""
+        return EpochSeen(self.epoch, self.train_error[-1], self.test_error[-1], self.bias.emphasises)
+
+    def mean_beliefs(self) -> Tensor:
+        """Return the mean over the epochs of the class probabilities, (N, C)."""
+        if self.beliefs is None:
+            raise RuntimeError("The run was not observed: build it with `observed=True`.")
+        return self.beliefs / max(self.epoch, 1)
+
+    def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch) -> None:
+        """Train up to `epochs`, from the checkpoint if there is one."""
+        if (state := checkpoint.read()) is not None:
+            self.load_state_dict(state)
+        train_until(self, epochs, checkpoint, lambda: on_epoch(self.seen()))
+
+    def train_epoch(self) -> None:
+        """Train one epoch, and note the errors after it."""
+        burn_in = self.bias.burn_in
+        if len(self.biases) > 1 and isinstance(burn_in, int) and self.epoch >= burn_in:
+            raise RuntimeError(f"The burn-in is over after {burn_in} epochs: branch into single methods.")
+        started = time.perf_counter()
+        with _own_random_state(derived_seed(self.task.seed, f"epoch {self.epoch}"), self.device):
+            self._train_epoch()
+        test_error = error_of(self.model, self.task.test, self.task.scorer)
+        self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=self._believe))
+        self.test_error.append(test_error)
+        if self.beliefs is not None:
+            self.warnings += _report_error(self.bias, test_error / 100)
+        self.seconds += time.perf_counter() - started
+
+    def _train_epoch(self) -> None:
+        self.model.train()
+        if self.task.learning_rate_at is not None:
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.task.learning_rate_at(self.epoch)
+        with nullcontext() if self.beliefs is None else warnings.catch_warnings():
+            if self.beliefs is not None:  # progress shows it, and the run says in the end if it stayed so
+                warnings.simplefilter("ignore", NothingRightWarning)
+            for bias in self.biases.values():
+                bias.set_epoch(self.epoch)
+        for batch in BatchSampler(self._samplers[0], self.task.batch_size, drop_last=self.task.drop_last):
+            self._train_batch(torch.tensor(batch, device=self.device))
+
+    def _train_batch(self, index: Tensor) -> None:
+        inputs, targets = self.task.train.batch(index)
+        instances = self.task.instances(index, targets.shape[-1])
+        losses, prob, mask = self._losses(inputs, targets, index)
+        leader, *followers = self.biases.values()
+        loss = leader.weigh(losses, prob, instances, mask=mask) + _regulariser(self.model)
+        for bias in followers:
+            bias.record(instances, prob, mask=mask)
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        self.optimiser.step()
+
+    def _losses(
+        self, inputs: tuple[Tensor, ...], targets: Tensor, index: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the loss of every instance, its p(y|x), and which ones count (None: all)."""
+        if self.task.augment is not None:
+            inputs = (self.task.augment(inputs[0], self._augmentation), *inputs[1:])
+        logits = self.model(*inputs)
+        losses = F.cross_entropy(
+            logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE
+        ).view(targets.shape)
+        prob = losses.detach().neg().exp()
+        if self.task.teacher is not None:
+            # v multiplies both parts; the history is the student's probability of the label alone.
+            losses = losses + F.cross_entropy(logits, self.task.teacher[index], reduction="none")
+        return losses, prob, targets != IGNORE if targets.dim() == 2 else None
+
+    def _believe(self, outputs: Outputs) -> None:
+        if self.beliefs is not None:
+            counted = outputs.targets != IGNORE
+            instances = self.task.instances(outputs.positions, outputs.targets.shape[-1])
+            self.beliefs[instances[counted]] += outputs.logits.softmax(-1)[counted]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of everything that the following epochs depend on, and the curves so far."""
+        return {
+            "model": copy.deepcopy(self.model.state_dict()),
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            "biases": {name: bias.state_dict() for name, bias in self.biases.items()},
+            "augmentation": self._augmentation.get_state(),
+            "test_error": list(self.test_error),
+            "train_error": list(self.train_error),
+            "seconds": self.seconds,
+            "warnings": list(self.warnings),
+            "beliefs": None if self.beliefs is None else self.beliefs.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` stood; the state may be of a run with more methods than this one."""
+        if missing := [name for name in self.biases if name not in state["biases"]]:
+            raise ValueError(f"The state holds no memory of {', '.join(missing)}: train from the beginning.")
+        self.model.load_state_dict(state["model"])
+        # torch's optimisers keep the tensors they are given: without a copy the first branch of a burn-in
+        # would train on the momentum of the others.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        for name, bias in self.biases.items():
+            bias.load_state_dict(state["biases"][name])
+        self._augmentation.set_state(state["augmentation"].cpu())
+        self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
+        self.seconds, self.warnings = state["seconds"], list(state["warnings"])
+        if self.beliefs is not None:
+            self.beliefs.copy_(state["beliefs"])
+
+
+class Trainable(Protocol):
+    """What `train_until` trains: a `Run`, or many models side by side."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are done."""
+
+    def train_epoch(self) -> None:
+        """Train one epoch."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that the following epochs depend on."""
+
+
+class Keeper(Protocol):
+    """Where `train_until` keeps a state: a `Checkpoint`, or what writes one."""
+
+    def due(self) -> bool:
+        """Tell whether the last write is old enough for another one."""
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Write the state."""
+
+
+def train_until(
+    run: Trainable, epochs: int, keeper: Keeper, on_epoch: Callable[[], object], *, last: int | None = None
+) -> None:
+    """Train up to `epochs`, and keep the state after an epoch where that is due.
+
+    After the `last` epoch of all (`epochs`, unless it is said) there is nothing to go on with.
+    """
+    while run.epoch < epochs:
+        run.train_epoch()
+        if run.epoch < (last or epochs) and keeper.due():
+            keeper.write(run.state_dict())
+        on_epoch()
+
+
+def _regulariser(model: nn.Module) -> Tensor | float:
+    """Return the model's own regulariser; a model without one (a user's own) has none."""
+    regulariser = getattr(model, "regulariser", None)
+    return 0.0 if regulariser is None else regulariser()
+
+
+def _report_error(bias: ActiveBias, error: float) -> list[str]:
+    """Report the test error, and return the warnings of a model that memorises."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bias.report_validation_error(error)
+    for warning in caught:
+        if not issubclass(warning.category, MemorisationWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return [str(each.message) for each in caught if issubclass(each.category, MemorisationWarning)]
+
+
+@contextmanager
+def _own_random_state(seed: int, device: torch.device) -> Iterator[None]:
+    """Give layers that use torch's global random state (`nn.Dropout` in a user's model) one of their own.
+
+    The caller's state is put back. A seed for every epoch lets a run that was stopped go on the same.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield

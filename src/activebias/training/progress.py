@@ -1,0 +1,187 @@
+"""Progress of reading and training: a bar on a terminal, lines elsewhere, on the error stream."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import final
+
+from rich import progress as rich_progress
+from rich.console import Console
+from rich.text import Text
+
+from activebias.training.loop import EpochSeen, OnEpoch
+
+# A log file is told of one model's training by about so many lines.
+_LINES = 10
+
+
+@final
+class _Pace:
+    """How many epochs are done, how many will be, and how fast.
+
+    By all that were done: side by side, many end at once and then none for minutes.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self._started = self._last = time.monotonic()
+
+    def count(self) -> None:
+        self.done += 1
+        self._last = time.monotonic()
+
+    def recount(self, number: int) -> None:
+        """Expect so many epochs more. Training begins with the last of these before an epoch ends."""
+        self.total += number
+        if not self.done:
+            self._started = time.monotonic()
+
+    def rate(self) -> float | None:
+        """Return the epochs a second until the last one ended."""
+        return self.done / max(self._last - self._started, 1e-9) if self.done else None
+
+    def left(self) -> float | None:
+        """Return the seconds until all are done, if they go on as fast."""
+        rate = self.rate()
+        if rate is None:
+            return None
+        return max(0.0, (self.total - self.done) / rate - (time.monotonic() - self._last))
+
+
+@final
+class _RateAndLeft(rich_progress.ProgressColumn):
+    """Epochs a second, or seconds an epoch where that is the larger number, and the time left."""
+
+    def __init__(self, pace: _Pace) -> None:
+        super().__init__()
+        self.pace = pace
+
+    def render(self, task: rich_progress.Task) -> Text:
+        rate, left = self.pace.rate(), self.pace.left()
+        if rate is None or left is None:
+            return Text("")
+        speed = f"{rate:.1f} epochs/s" if rate >= 1 else f"{1 / rate:.1f} s/epoch"
+        return Text(f"{speed} {_duration(left)} left")
+
+
+@final
+class Progress:
+    """Epochs that go by, of `pace.total`: shown by a bar, or told by lines where there is no terminal."""
+
+    def __init__(self, total: int, console: Console, bar: rich_progress.Progress | None, name: str) -> None:
+        """Begin to count; `bar` is None where there is no terminal."""
+        self.pace = _Pace(total)
+        self._console, self._bar, self._told = console, bar, time.monotonic()
+        if bar is not None:
+            bar.columns = (*bar.columns, _RateAndLeft(self.pace))
+            self._task = bar.add_task(name, total=total)
+
+    def count(self, doing: str) -> None:
+        """Count an epoch that is over; the bar says what is being done."""
+        self.pace.count()
+        self.say_doing(doing)
+
+    def say_doing(self, doing: str) -> None:
+        """Let the bar say what is being done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.pace.done, description=doing)
+
+    def recount(self, number: int) -> None:
+        """Expect so many epochs more (fewer, if it is below 0)."""
+        self.pace.recount(number)
+        if self._bar is not None:
+            self._bar.update(self._task, total=self.pace.total)
+
+    def tell(self, text: str) -> None:
+        """Write a line, beside the bar too."""
+        self._told = time.monotonic()
+        (self._console if self._bar is None else self._bar.console).print(text, soft_wrap=True)
+
+    def log(self, text: str) -> None:
+        """Write a line where there is no bar."""
+        if self._bar is None:
+            self.tell(text)
+
+    def seconds_since_line(self) -> float:
+        """Return how long ago the last line was."""
+        return time.monotonic() - self._told
+
+    def and_left(self) -> str:
+        """Return the time left as the end of a sentence."""
+        left = self.pace.left() if self.pace.done < self.pace.total else None
+        return f", about {_duration(left)} left" if left else ""
+
+
+@contextmanager
+def show_epochs(name: str, total: int, console: Console) -> Iterator[Progress]:
+    """Show `total` epochs going by."""
+    if not console.is_terminal:
+        yield Progress(total, console, None, name)
+        return
+    # Short enough for 80 columns with the longest name of a recipe.
+    columns = (
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(bar_width=12),
+        rich_progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+    )
+    with rich_progress.Progress(*columns, console=console, transient=True, refresh_per_second=4) as bar:
+        yield Progress(total, console, bar, name)
+
+
+@contextmanager
+def show_training(
+    name: str, epochs: int, *, quiet: bool, console: Console | None = None
+) -> Iterator[OnEpoch]:
+    """Yield what is to be called after every epoch of one model."""
+    if quiet:
+        yield lambda seen: None
+        return
+    every = max(epochs // _LINES, 1)
+    with show_epochs(name, epochs, console or error_console()) as progress:
+
+        def on_epoch(seen: EpochSeen) -> None:
+            phase = "" if seen.emphasises else ", burn-in"
+            text = f"validation error {seen.test_error:.1f} %{phase}"
+            if not progress.pace.done:
+                progress.recount(1 - seen.epoch)  # a run that was stopped goes on
+            progress.count(f"{name}: {text}")
+            if seen.epoch % every == 0 or seen.epoch == epochs:
+                progress.log(f"{name}: epoch {seen.epoch} of {epochs}, {text}")
+
+        yield on_epoch
+
+
+@contextmanager
+def show_reading(
+    what: str, *, quiet: bool, console: Console | None = None
+) -> Iterator[Callable[[int], object]]:
+    """Yield what is to be called with the total after every file."""
+    console = console or error_console()
+    if quiet or not console.is_terminal:
+        yield lambda total: None
+        return
+    columns = (
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeRemainingColumn(),
+    )
+    with rich_progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"Reading {what}", total=None)
+        yield lambda total: bar.update(task, total=total, advance=1)
+
+
+def error_console() -> Console:
+    """Return the error stream, which leaves standard output to results."""
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as people say it.
+
+    >>> _duration(8), _duration(200), _duration(9000)
+    ('8 s', '3 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
