@@ -1,0 +1,32 @@
+"""The run folder, and what reads it: suspected labels and exports of the history."""
+
+from typing import TYPE_CHECKING
+
+from activebias._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from activebias.runs.folder import RunFolder as RunFolder
+    from activebias.runs.folder import RunInfo as RunInfo
+    from activebias.runs.folder import Instances as Instances
+    from activebias.runs.folder import Inputs as Inputs
+    from activebias.runs.folder import Predictions as Predictions
+    from activebias.runs.folder import read_run as read_run
+    from activebias.runs.folder import write_run as write_run
+    from activebias.runs.suspects import audit_run as audit_run
+    from activebias.runs.exports import export_history as export_history
+
+_MODULES = {
+    "RunFolder": "folder",
+    "RunInfo": "folder",
+    "Instances": "folder",
+    "Inputs": "folder",
+    "Predictions": "folder",
+    "read_run": "folder",
+    "write_run": "folder",
+    "audit_run": "suspects",
+    "export_history": "exports",
+}
+
+__all__ = [*_MODULES]
+
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -1,0 +1,61 @@
+"""What a trained model says about its data, as a run folder holds it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from activebias import ActiveBias
+from activebias.internal import IGNORED
+from activebias.runs.folder import Instances, Predictions
+
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def instances_of(mean: Tensor, targets: Tensor, bias: ActiveBias, position: Positions) -> Instances:
+    """Return one entry per training instance.
+
+    `mean` (N, C) holds the class probabilities that the model gave after every epoch, averaged; `targets`
+    are labels (N,), or tags (sentences, words). `position` is each example's row in the source.
+    """
+    mean, targets = mean.cpu(), targets.cpu()
+    label, sentence, word = targets, None, None
+    if targets.dim() == 2:
+        counted = targets != IGNORED
+        label = targets[counted]
+        rows, word = (each.numpy() for each in counted.nonzero(as_tuple=True))
+        sentence = position = position[rows]
+    return Instances(
+        label=label.numpy(),
+        believed=mean.argmax(1).numpy(),
+        believed_prob=mean.amax(1).numpy(),
+        label_prob=mean.gather(1, label[:, None]).squeeze(1).numpy(),
+        rival_prob=mean.scatter(1, label[:, None], 0.0).amax(1).numpy(),
+        weight=bias.weights().cpu().float().numpy(),
+        position=position,
+        sentence=sentence,
+        word=word,
+    )
+
+
+def predictions_of(outputs: Iterable[tuple[Tensor, Tensor, Tensor]], position: Positions) -> Predictions:
+    """Return what the model says about the validation part, in the order of its source.
+
+    `outputs` are (index, logits, targets) of the examples, some at a time.
+    """
+    found = []
+    for index, logits, targets in outputs:
+        counted = (targets != IGNORED).cpu()
+        rows = index.cpu().view(-1, *[1] * (targets.dim() - 1)).expand_as(counted)[counted]
+        best, choice = (each.cpu()[counted] for each in logits.softmax(-1).max(-1))
+        found.append((rows, targets.cpu()[counted], choice, best))
+    rows, label, predicted, probability = (torch.cat(each) for each in zip(*found, strict=True))
+    order = rows.argsort(stable=True)
+    return Predictions(
+        position=position[rows[order].numpy()],
+        label=label[order].numpy(),
+        predicted=predicted[order].numpy(),
+        probability=probability[order].numpy(),
+    )
