@@ -50,7 +50,7 @@ def main(method: str, save: str | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", default="wpv")
+    parser.add_argument("--method", default="wtc")
     parser.add_argument("--save", help="a file for the bias's state at the end")
     arguments = parser.parse_args()
     main(arguments.method, arguments.save)

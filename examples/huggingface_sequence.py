@@ -78,7 +78,7 @@ def main(method: str, accumulate: int, epochs: int) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", default="wpv", help="scan is the same without Active Bias")
+    parser.add_argument("--method", default="wtc", help="scan is the same without Active Bias")
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2 * digits.EPOCHS)
     arguments = parser.parse_args()

@@ -104,7 +104,7 @@ def main(method: str, epochs: int) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", default="wpv", help="scan is the same without Active Bias")
+    parser.add_argument("--method", default="wtc", help="scan is the same without Active Bias")
     parser.add_argument("--epochs", type=int, default=6)
     arguments = parser.parse_args()
     main(arguments.method, arguments.epochs)

@@ -45,7 +45,7 @@ class Classifier(LightningModule):
 def main(devices: int = 1, accumulate: int = 1, folder: str | None = None) -> float:
     torch.set_num_threads(1)
     bias = ab.ActiveBias(
-        "wpv", num_instances=len(digits.train_set()), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
+        "wtc", num_instances=len(digits.train_set()), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
     )
     module = Classifier(bias, digits.BATCH_SIZE // (devices * accumulate))
     trainer = Trainer(

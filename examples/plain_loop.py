@@ -23,7 +23,7 @@ def main(save: str | None = None) -> float:
     torch.set_num_threads(1)
     dataset, model = train_set(), make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
-    bias = ab.ActiveBias("wpv", num_instances=len(dataset), num_classes=NUM_CLASSES, burn_in=BURN_IN)
+    bias = ab.ActiveBias("wtc", num_instances=len(dataset), num_classes=NUM_CLASSES, burn_in=BURN_IN)
     loader = DataLoader(
         ab.with_index(dataset), batch_size=BATCH_SIZE, sampler=bias.sampler(batch_size=BATCH_SIZE)
     )

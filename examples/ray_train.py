@@ -29,7 +29,7 @@ def train_worker(settings: dict) -> None:
     model = ray.train.torch.prepare_model(digits.make_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=digits.LEARNING_RATE, momentum=0.9)
     bias = ab.ActiveBias(
-        "wpv", num_instances=len(dataset), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
+        "wtc", num_instances=len(dataset), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
     )
     batch_size = digits.BATCH_SIZE // dist.get_world_size()
     # Not ray.train.torch.prepare_data_loader, which puts a sampler of its own there.

@@ -35,5 +35,5 @@ def main(method: str) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", default="wpv", help="scan is the same without Active Bias")
+    parser.add_argument("--method", default="wtc", help="scan is the same without Active Bias")
     digits.report(main(parser.parse_args().method))

@@ -16,7 +16,7 @@ def main(search: bool) -> float:
     images, labels = (digits.IMAGES * 16).numpy(), digits.LABELS.numpy()
     classifier = ActiveBiasClassifier(
         digits.make_model(),
-        method="wpv",
+        method="wtc",
         burn_in=digits.BURN_IN,
         max_epochs=digits.EPOCHS,
         batch_size=digits.BATCH_SIZE,
@@ -29,7 +29,7 @@ def main(search: bool) -> float:
     if search:
         model = GridSearchCV(
             model,
-            {"activebiasclassifier__method": ["scan", "wpv"], "activebiasclassifier__burn_in": [2]},
+            {"activebiasclassifier__method": ["scan", "wtc"], "activebiasclassifier__burn_in": [2]},
             cv=2,
         )
     model.fit(images[digits.TRAIN], labels[digits.TRAIN])

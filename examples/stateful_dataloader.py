@@ -21,7 +21,7 @@ class Run:
         self.model = digits.make_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=digits.LEARNING_RATE, momentum=0.9)
         self.bias = ab.ActiveBias(
-            "wpv", num_instances=len(dataset), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
+            "wtc", num_instances=len(dataset), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
         )
         self.loader = StatefulDataLoader(
             ab.with_index(dataset),
