@@ -36,6 +36,7 @@ SIZES = {
     "mnist-fc": (60_000, 10_000, (1, 28, 28)),
     "mnist-cnn": (60_000, 10_000, (1, 28, 28)),
     "cifar100-rn27": (50_000, 10_000, (3, 32, 32)),
+    "cifar100-rn63": (50_000, 10_000, (3, 32, 32)),
     "cifar10-lr": (50_000, 10_000, (3, 32, 32)),
     "qt-cnn": (1_000, 500, (37,)),
 }
@@ -44,6 +45,7 @@ AT_ONCE = {
     "mnist-fc": 110,
     "mnist-cnn": 50,
     "cifar100-rn27": 25,
+    "cifar100-rn63": 15,
     "cifar10-lr": 150,
     "qt-cnn": 500,
 }
@@ -187,7 +189,7 @@ def floor(recipe, dataset, device, num_train, num_test):
 def compare(name, device, num_rounds, num_models=None):
     recipe = replace(get_recipe(name), burn_in=0)
     num_train, num_test, shape = SIZES[name]
-    num_classes = {"cifar100-rn27": 100, "qt-cnn": 6}.get(name, 10)
+    num_classes = {"cifar100-rn27": 100, "cifar100-rn63": 100, "qt-cnn": 6}.get(name, 10)
     # Setting an epoch up is part of it: on a GPU it would weigh too much in an epoch of few batches.
     batches = 100 if device.type == "cuda" else 4
     part = min(num_train, batches * recipe.batch_size)

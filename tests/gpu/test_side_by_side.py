@@ -11,9 +11,20 @@ from torch.func import functional_call, vmap
 import activebias as ab
 from activebias.lab import Optimiser, Place, get_recipe, run_trials
 from activebias.lab.experiment.prepared import prepare
+from activebias.lab.models import ResidualNet, draw_shifts, standardise
 from activebias.lab.side_by_side import Lane, SideBySide, TrialData
+from activebias.lab.side_by_side.images import cropped, standardised
 from activebias.lab.side_by_side.layers import StackableDropout
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
+from activebias.lab.side_by_side.patches import (
+    Affine,
+    Layer,
+    activate,
+    convolve,
+    input_gradient,
+    weight_gradient,
+)
+from activebias.lab.side_by_side.stacking import Stack
 from activebias.training.dropout import Dropout
 from side_by_side_cases import RECIPES, made_up, small
 
@@ -66,29 +77,101 @@ def test_convolutions_of_many_models(dtype, tolerance, inputs, outputs, width, s
             close(own.grad[model], other.grad, tolerance)
 
 
+LAYERS = [
+    Layer(3, 16, 1, 32, 4),
+    Layer(16, 16, 1, 32, 16),
+    Layer(16, 32, 2, 32, 16),
+    Layer(32, 32, 1, 16, 32),
+    Layer(32, 64, 2, 16, 32),
+    Layer(64, 64, 1, 8, 64),
+]
+
+
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=["float32", "bf16"]
 )
-def test_batch_norm_of_many_models(dtype, tolerance):
-    from activebias.lab.side_by_side.norm import stacked_norm
-
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer.inner}-{layer.outer}")
+def test_convolutions_by_patches(layer, dtype, tolerance):
+    """Outputs with a shortcut, both gradients, sums for the norms, and what evaluation makes of it."""
     generator = torch.Generator("cuda").manual_seed(0)
-    values = (2 * torch.randn(3, 8, 6, 5, 20, device="cuda", generator=generator) + 1).to(dtype)
-    weight, bias = (torch.randn(3, 20, device="cuda", generator=generator) for _ in range(2))
-    ours = [tensor.clone().requires_grad_() for tensor in (values, weight, bias)]
-    result, (mean, variance, _, _) = stacked_norm(*ours, 1e-3, 0.1)
-    gradient = torch.randn(result.shape, device="cuda", generator=generator).to(dtype)
-    result.backward(gradient)
+
+    def random(*shape):
+        return torch.randn(3, *shape, device="cuda", generator=generator).to(dtype)
+
+    values, before = (random(10, layer.size, layer.size, layer.stored) for _ in range(2))
+    values[..., layer.inner :] = 0
+    weight = random(layer.outer, layer.inner, 3, 3)
+    gradient, shortcut = (random(10, layer.size_out, layer.size_out, layer.outer) for _ in range(2))
+    norms = [Affine(random(size).float(), random(size).float(), 0.1) for size in (layer.inner, layer.outer)]
+    outputs, sums = convolve(layer, values, weight, shortcut)
+    raw, activated = activate(layer, values, weight, norms[1], shortcut, raw=True)
+    of_weight = weight_gradient(layer, values, gradient)
+    of_values = None
+    if layer.inner > 3:
+        of_values, of_sums = input_gradient(layer, gradient, weight, before, norms[0])
     for model in range(3):
-        theirs = [tensor[model].double().requires_grad_() for tensor in (values, weight, bias)]
-        normed = F.batch_norm(theirs[0].movedim(-1, 1), None, None, theirs[1], theirs[2], True, 0.1, 1e-3)
-        expected = F.leaky_relu(normed, 0.1).movedim(1, -1)
-        expected.backward(gradient[model].double())
-        close(result[model], expected, tolerance)
-        close(mean[model], values[model].double().mean((0, 1, 2)), 1e-5)
-        close(variance[model], values[model].double().var((0, 1, 2), correction=0), 1e-5)
-        for own, other in zip(ours, theirs, strict=True):
-            close(own.grad[model], other.grad, tolerance)
+        inputs = values[model, ..., : layer.inner].double().movedim(-1, 1).requires_grad_()
+        kernel = weight[model].double().requires_grad_()
+        product = F.conv2d(inputs, kernel, stride=layer.stride, padding=1)
+        product.backward(gradient[model].double().movedim(-1, 1))
+        expected = product.detach().movedim(1, -1) + shortcut[model].double()
+        close(outputs[model], expected, tolerance)
+        close(raw[model], expected, tolerance)
+        normed = expected * norms[1].scale[model] + norms[1].shift[model]
+        close(activated[model], F.leaky_relu(normed, 0.1), tolerance)
+        close(sums[0, :, model].sum((0, 1)), expected.sum((0, 1, 2)), tolerance)
+        close(sums[1, :, model].sum((0, 1)), expected.square().sum((0, 1, 2)), tolerance)
+        close(of_weight[model], kernel.grad, tolerance)
+        if of_values is not None:
+            positive = before[model].double() * norms[0].scale[model] + norms[0].shift[model] > 0
+            behind = inputs.grad.movedim(1, -1) * torch.where(positive, 1.0, 0.1)
+            close(of_values[model], behind, tolerance)
+            close(of_sums[0, :, model].sum((0, 1)), behind.sum((0, 1, 2)), tolerance)
+            close(of_sums[1, :, model].sum((0, 1)), (behind * before[model]).sum((0, 1, 2)), tolerance)
+
+
+def test_residual_nets_as_one():
+    """Logits, gradients and running statistics of the whole net, against torch's layers in float64."""
+    models = [ResidualNet(2, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    generator = torch.Generator().manual_seed(5)
+    for model in models:
+        for name, value in (*model.named_parameters(), *model.named_buffers()):
+            if "norm" in name and value.is_floating_point():
+                value.data += 0.3 * torch.rand(value.shape, generator=generator)
+    images = torch.randint(256, (3, 7, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    weight = torch.randn(3, 7, 100, generator=generator).cuda()
+    stack = Stack.of(models, torch.device("cuda"))
+    logits = stack.logits([images.cuda()])
+    (logits * weight).sum().backward()
+    predicted = stack.predict([images[0].cuda()])
+
+    def exactly(model, images):
+        return model.output(model.last_norm(model.units(model.first(images))).mean((2, 3)))
+
+    for number, model in enumerate(models):
+        model.cuda().double()
+        expected = exactly(model, standardise(images[number].cuda(), torch.float64))
+        (expected * weight[number]).sum().backward()
+        close(logits[number], expected, 1e-5)
+        for name, value in model.named_parameters():
+            close(stack.parameters[name].grad[number], value.grad, 1e-4)
+        for name, value in model.named_buffers():
+            close(stack.buffers[name][number], value, 1e-5)
+        model.eval()
+        close(predicted[number], exactly(model, standardise(images[0].cuda(), torch.float64)), 1e-5)
+
+
+def test_images_are_cut_flipped_and_standardised():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (9, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    images[4] = 17  # flat: becomes zeros
+    index = torch.randint(9, (4, 6), generator=generator)
+    shifts = torch.stack([draw_shifts(6, generator) for _ in range(4)])
+    cut = cropped(images.cuda(), index.cuda(), shifts.cuda())
+    assert torch.equal(cut.cpu(), cropped(images, index, shifts))
+    ours = standardised(images.cuda(), torch.float32)
+    torch.testing.assert_close(ours[..., :3].movedim(-1, 1).cpu(), standardise(images))
+    assert not ours[..., 3].any()
 
 
 def test_pooling_of_many_models():

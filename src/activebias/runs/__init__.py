@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from activebias._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from activebias.runs.exports import export_history as export_history
+    from activebias.runs.folder import Inputs as Inputs
+    from activebias.runs.folder import Instances as Instances
+    from activebias.runs.folder import Predictions as Predictions
     from activebias.runs.folder import RunFolder as RunFolder
     from activebias.runs.folder import RunInfo as RunInfo
-    from activebias.runs.folder import Instances as Instances
-    from activebias.runs.folder import Inputs as Inputs
-    from activebias.runs.folder import Predictions as Predictions
     from activebias.runs.folder import read_run as read_run
     from activebias.runs.folder import write_run as write_run
     from activebias.runs.suspects import audit_run as audit_run
-    from activebias.runs.exports import export_history as export_history
 
 _MODULES = {
     "RunFolder": "folder",

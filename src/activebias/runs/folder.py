@@ -75,7 +75,9 @@ class RunInfo:
         for name in ("class_names", "warnings", "skipped", "notes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON knows lists only
         if lengths := {k: len(v) for k, v in self.curves.items() if len(v) != self.epochs}:
-            raise ValueError(f"Expected `curves` to have one number per epoch ({self.epochs}), but got {lengths}.")
+            raise ValueError(
+                f"Expected `curves` to have one number per epoch ({self.epochs}), but got {lengths}."
+            )
 
 
 @final

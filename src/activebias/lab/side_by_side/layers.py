@@ -1,8 +1,8 @@
 """Layers that stay fast when many models run as one on a GPU.
 
-Under `vmap` a convolution of K models is a grouped convolution and batch norm moves K in among the channels:
-both are slow on a GPU. Here a convolution is an operator that knows K, and so is batch norm with its leaky
-ReLU. Names and values of the parameters are those of the layers that they stand in for.
+Under `vmap` a convolution of K models is a grouped convolution, which is slow on a GPU. Here it is an
+operator that knows K, and so are pooling and dropout. Names and values of the parameters are those of the
+layers that they stand in for. Residual nets have a form of their own (`residual`).
 """
 
 from typing import final
@@ -11,10 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from activebias.lab.models import NormThenLeakyReLU
 from activebias.lab.side_by_side.convolution import stacked_convolution
 from activebias.lab.side_by_side.dropout import dropout_keys, stacked_dropout
-from activebias.lab.side_by_side.norm import affine, stacked_norm
 from activebias.lab.side_by_side.pool import stacked_pool
 from activebias.training.dropout import Dropout
 from activebias.training.layers import ReluThenPool
@@ -27,8 +25,6 @@ def with_stackable_layers(model: nn.Module) -> nn.Module:
             setattr(model, name, PatchConvolution(child))
         elif isinstance(child, nn.Linear):
             setattr(model, name, StackableLinear(child))
-        elif isinstance(child, NormThenLeakyReLU):
-            setattr(model, name, StackableNorm(child))
         elif isinstance(child, ReluThenPool):
             setattr(model, name, StackablePool())
         elif isinstance(child, Dropout):
@@ -105,57 +101,6 @@ class StackableLinear(nn.Module):
             return F.linear(values, self.weight, self.bias)
         outputs = (self.weight @ values.mT).mT
         return outputs if self.bias is None else outputs + self.bias
-
-
-@final
-class StackableNorm(nn.Module):
-    """Batch norm of images, then leaky ReLU, in float32 whatever comes in; running statistics as in torch."""
-
-    running_mean: Tensor
-    running_var: Tensor
-    num_batches_tracked: Tensor
-
-    def __init__(self, layer: NormThenLeakyReLU) -> None:
-        """Take over the layer's parameters and buffers."""
-        super().__init__()
-        self.weight, self.bias, self.eps, self.slope = layer.weight, layer.bias, layer.eps, layer.slope
-        self.momentum = 0.1 if layer.momentum is None else layer.momentum
-        for name, buffer in layer.named_buffers():
-            self.register_buffer(name, buffer)
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Return values of the same shape and dtype."""
-        if not self.training:
-            scale = self.weight * torch.rsqrt(self.running_var + self.eps)
-            shift = self.bias - self.running_mean * scale
-            if values.is_cuda:
-                outputs: Tensor = affine(
-                    values.movedim(1, -1).unsqueeze(0), scale[None], shift[None], self.slope
-                )
-                return outputs.squeeze(0).movedim(-1, 1)
-            return self._activated(values, scale, shift)
-        if values.is_cuda:
-            channels_last = values.movedim(1, -1).unsqueeze(0)
-            outputs, moments = stacked_norm(
-                channels_last, self.weight.unsqueeze(0), self.bias.unsqueeze(0), self.eps, self.slope
-            )
-            outputs, mean, variance = outputs.squeeze(0).movedim(-1, 1), moments[0, 0], moments[1, 0]
-        else:
-            variance, mean = torch.var_mean(values.float(), dim=(0, 2, 3), correction=0)
-            scale = self.weight * torch.rsqrt(variance + self.eps)
-            outputs = self._activated(values, scale, self.bias - mean * scale)
-        self._note(mean.detach(), variance.detach(), values.numel() // values.shape[1])
-        return outputs
-
-    def _activated(self, values: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        normalised = torch.addcmul(shift[:, None, None], values.float(), scale[:, None, None])
-        return F.leaky_relu(normalised, self.slope).to(values.dtype)
-
-    def _note(self, mean: Tensor, variance: Tensor, number: int) -> None:
-        kept = 1 - self.momentum  # not `lerp_`, which `vmap` does model by model
-        self.running_mean.mul_(kept).add_(mean, alpha=self.momentum)
-        self.running_var.mul_(kept).add_(variance, alpha=self.momentum * number / (number - 1))
-        self.num_batches_tracked.add_(1)
 
 
 @final

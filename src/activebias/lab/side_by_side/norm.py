@@ -1,119 +1,129 @@
-"""Batch norm with leaky ReLU of K models as an operator of PyTorch: with gradients and under `vmap`."""
+"""Batch norm with leaky ReLU of K models between convolutions (GPU only): the launching of its kernels.
 
-from typing import Any
+Sums, (2, programs, K, parts, C), come from the convolution before. Moments are (4, K, C): mean, variance (of
+the batch, divided by its number), and the scale and shift that normalise by them.
+"""
+
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from activebias.lab.side_by_side.convolution import power
-from activebias.lab.side_by_side.mapping import join_models
+from activebias.lab.side_by_side.patches import Affine
 
-_BLOCK, _ENOUGH_PROGRAMS = 2048, 1024
-# One program adds up what the splits of a model give.
-_MOST_SPLITS = 256
+_BLOCK = 2048
+_PROGRAMS = 1024
 
 
-@torch.library.custom_op("activebias::stacked_norm", mutates_args=())
-def stacked_norm(
-    values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float
-) -> tuple[Tensor, Tensor]:
-    """Normalise values (K, B, H, W, C) by their moments.
+@final
+class Norm(NamedTuple):
+    """The parameters and running statistics of a batch norm of K models, (K, C) each, and its settings."""
 
-    Returns the outputs, and (4, K, C): mean, variance (of the batch, divided by its number), scale and shift.
-    weight, bias: (K, C), float32.
-    """
-    values = values.contiguous()
-    sums = _sums("moments", values)
-    moments = _between_passes(
-        "scale_and_shift", sums, values, weight.contiguous(), bias.contiguous(), eps=eps
-    )
-    return affine(values, moments[2], moments[3], slope), moments
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    eps: float
+    momentum: float
+    slope: float
+
+    def fixed(self) -> Affine:
+        """Return the norm by the running statistics, for evaluation."""
+        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+        return Affine(scale, self.bias - self.running_mean * scale, self.slope)
+
+    def by(self, moments: Tensor) -> Affine:
+        """Return the norm by a batch's moments."""
+        return Affine(moments[2], moments[3], self.slope)
 
 
-@torch.library.custom_op("activebias::stacked_norm_gradient", mutates_args=())
-def norm_gradient(
-    gradient: Tensor, values: Tensor, moments: Tensor, eps: float, slope: float
-) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the values, and (4, K, C): first those of weight and bias."""
+def moments_of(sums: Tensor, norm: Norm, number: int) -> Tensor:
+    """Return the moments of `number` values a channel, and note them in the running statistics."""
     from activebias.lab.side_by_side import norm_kernels as kernels
 
-    values, gradient = values.contiguous(), gradient.contiguous()
-    mean, variance, scale, shift = moments
-    sums = _sums("gradient_sums", values, gradient, scale, shift, slope=slope)
-    of_parameters = _between_passes("gradient_of_parameters", sums, values, mean, variance, scale, eps=eps)
-    of_values = torch.empty_like(values)
-    size = values[0].numel()
-    kernels.gradient_of_values[(-(-size // _BLOCK), len(values))](
-        values, gradient, scale, shift, of_parameters[2], of_parameters[3], of_values, size, slope,
-        C=values.shape[-1], BLOCK=_BLOCK,
-    )  # fmt: skip
-    return of_values, of_parameters
-
-
-@torch.library.custom_op("activebias::stacked_affine", mutates_args=())
-def affine(values: Tensor, scale: Tensor, shift: Tensor, slope: float) -> Tensor:
-    """Return leaky(values · scale + shift) for values (K, …, C) and (K, C); has no gradient."""
-    from activebias.lab.side_by_side import norm_kernels as kernels
-
-    values = values.contiguous()
-    outputs = torch.empty_like(values)
-    size = values[0].numel()
-    kernels.normalise[(-(-size // _BLOCK), len(values))](
-        values, scale, shift, outputs, size, slope, C=values.shape[-1], BLOCK=_BLOCK
-    )
-    return outputs
-
-
-def _sums(kernel: str, values: Tensor, *others: Tensor, slope: float | None = None) -> Tensor:
-    """Run a kernel that sums over the rows of every model; returns its two sums, (2, splits, K, C)."""
-    from activebias.lab.side_by_side import norm_kernels as kernels
-
-    num_models, channels = len(values), values.shape[-1]
-    rows, block = values[0].numel() // channels, power(channels)
-    at_once = _BLOCK // block
-    splits = max(1, min(-(-_ENOUGH_PROGRAMS // num_models), rows // (4 * at_once), _MOST_SPLITS))
-    per_split = -(-rows // splits)
-    sums = torch.empty(2, splits, num_models, channels, dtype=torch.float32, device=values.device)
-    numbers = [rows, per_split, num_models] + ([] if slope is None else [slope])
-    getattr(kernels, kernel)[(splits, num_models)](
-        values, *others, sums, *numbers, C=channels, BC=block, BM=at_once
-    )
-    return sums
-
-
-def _between_passes(kernel: str, sums: Tensor, values: Tensor, *others: Tensor, eps: float) -> Tensor:
-    """Run a kernel that makes four numbers a model and channel, (4, K, C), of two sums."""
-    from activebias.lab.side_by_side import norm_kernels as kernels
-
-    _, splits, num_models, channels = sums.shape
+    _, programs, num_models, parts, channels = sums.shape
     results = sums.new_empty(4, num_models, channels)
-    number = values[0].numel() // channels
-    getattr(kernels, kernel)[(num_models,)](
-        sums, *others, results, number, eps, num_models, splits,
-        C=channels, BC=power(channels), BS=power(splits),
+    kernels.moments[(num_models,)](
+        sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked, results,
+        number, norm.eps, norm.momentum, num_models, programs, PARTS=parts, C=channels,
+        BS=_power(programs * parts),
     )  # fmt: skip
     return results
 
 
-@stacked_norm.register_fake
-def _(values: Tensor, weight: Tensor, bias: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    return values.new_empty(values.shape), weight.new_empty(4, *weight.shape)
+def normalise(values: Tensor, norm: Affine) -> Tensor:
+    """Return norm(values) for values (K, …, C)."""
+    from activebias.lab.side_by_side import norm_kernels as kernels
+
+    outputs = torch.empty_like(values)
+    size = values[0].numel()
+    kernels.normalise[(-(-size // _BLOCK), len(values))](
+        values, norm.scale, norm.shift, outputs, size, norm.slope, C=values.shape[-1], BLOCK=_BLOCK
+    )
+    return outputs
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    values, _, _, ctx.eps, ctx.slope = inputs
-    ctx.save_for_backward(values, output[1])
-    ctx.set_materialize_grads(False)
+def pool(values: Tensor, norm: Affine) -> Tensor:
+    """Return the means over the pixels of norm(values): (K, B, C) for (K, B, H, W, C)."""
+    from activebias.lab.side_by_side import norm_kernels as kernels
+
+    num_models, batch, height, width, channels = values.shape
+    outputs = values.new_empty(num_models, batch, channels)
+    kernels.pool[(batch, num_models)](
+        values, norm.scale, norm.shift, outputs, norm.slope, batch, PIXELS=height * width, C=channels
+    )
+    return outputs
 
 
-def _backward(ctx: Any, gradient: Tensor, of_moments: Tensor | None) -> tuple[Tensor | None, ...]:
-    # The moments are only noted (running statistics): nothing is learned through them.
-    of_values, of_parameters = norm_gradient(gradient, *ctx.saved_tensors, ctx.eps, ctx.slope)
-    return of_values, of_parameters[0], of_parameters[1], None, None
+def pool_gradient(gradient: Tensor, values: Tensor, norm: Affine) -> tuple[Tensor, Tensor]:
+    """Return the gradient behind the leaky ReLU of `pool`, and its sums."""
+    from activebias.lab.side_by_side import norm_kernels as kernels
+
+    num_models, batch, height, width, channels = values.shape
+    share = -(-batch // max(1, min(batch, _PROGRAMS // num_models)))
+    programs = -(-batch // share)
+    outputs = torch.empty_like(values)
+    sums = values.new_empty(2, programs, num_models, 1, channels, dtype=torch.float32)
+    kernels.pool_gradient[(programs, num_models)](
+        values, gradient.contiguous(), norm.scale, norm.shift, outputs, sums, norm.slope, batch, share,
+        num_models, PIXELS=height * width, C=channels,
+    )  # fmt: skip
+    return outputs, sums
 
 
-stacked_norm.register_autograd(_backward, setup_context=_remember)
+def norm_gradient(
+    gradient: Tensor,
+    sums: Tensor,
+    values: Tensor,
+    norm: Norm,
+    moments: Tensor,
+    shortcut: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of values, weight and bias from that behind the leaky ReLU and its sums.
+
+    A shortcut that began at the values adds its gradient; one of half the size is that of their means.
+    """
+    from activebias.lab.side_by_side import norm_kernels as kernels
+
+    _, programs, num_models, parts, channels = sums.shape
+    mean, variance, scale, _ = moments
+    size = values[0].numel()
+    results = torch.empty_like(moments)
+    kernels.gradient_of_parameters[(num_models,)](
+        sums, mean, variance, scale, results, size // channels, norm.eps, num_models, programs,
+        PARTS=parts, C=channels, BS=_power(programs * parts),
+    )  # fmt: skip
+    of_weight, of_bias, by_value, constant = results
+    of_values = torch.empty_like(values)
+    kind = "none" if shortcut is None else "same" if shortcut.shape == values.shape else "halved"
+    kernels.gradient_of_values[(-(-size // _BLOCK), num_models)](
+        values, gradient, values if shortcut is None else shortcut,
+        scale, by_value, constant, of_values, size,
+        W=values.shape[3], C=channels, SHORTCUT=kind, BLOCK=_BLOCK,
+    )  # fmt: skip
+    return of_values, of_weight, of_bias
 
 
-join_models(stacked_norm, 0, 1)
-join_models(affine)
+def _power(number: int) -> int:
+    return 1 << (number - 1).bit_length()

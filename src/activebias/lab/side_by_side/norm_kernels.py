@@ -1,8 +1,8 @@
 """Batch norm with leaky ReLU of K models at once, in Triton (GPU only): values (K, rows, C), channels last.
 
-Written out in PyTorch it is a dozen passes over the activations, which is where a residual net's time goes;
-here it is two forward and two backward. What lies between two passes (moments, scale, shift, …) is a few
-numbers a model and channel: one small kernel each time instead of a dozen launches.
+The sums over all rows come from the convolution before (`patch_kernels`). What follows from them (moments,
+scale, shift, …) is a few numbers a model and channel: a small kernel. One pass forward and one backward are
+left.
 """
 
 # mypy: ignore-errors
@@ -13,53 +13,40 @@ import triton.language as tl
 
 
 @triton.jit
-def moments(values, sums, ROWS, ROWS_PER_SPLIT, K, C: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr):
-    """sums[0], sums[1] (split, K, C) = Σ x, Σ x² over the split's rows."""
-    split, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    channel = tl.arange(0, BC)
-    # One sum for every row of the block, added up at the end: threads need not wait for each other before.
-    total, squares = tl.zeros((BM, BC), tl.float32), tl.zeros((BM, BC), tl.float32)
-    first = split * ROWS_PER_SPLIT
-    last = tl.minimum(first + ROWS_PER_SPLIT, ROWS)
-    for start in range(first, last, BM):
-        rows = start + tl.arange(0, BM)
-        exists = (rows < last)[:, None] & (channel < C)[None, :]
-        x = tl.load(values + (model * ROWS + rows[:, None]) * C + channel[None, :], mask=exists, other=0.0)
-        x = x.to(tl.float32)
-        total += x
-        squares += x * x
-    place = (split * K + model) * C + channel
-    tl.store(sums + place, tl.sum(total, 0), mask=channel < C)
-    tl.store(sums + tl.num_programs(0) * K * C + place, tl.sum(squares, 0), mask=channel < C)
-
-
-@triton.jit
-def _sum_of_splits(sums, model, channel, K, SPLITS, C: tl.constexpr, BS: tl.constexpr):
-    """Return both sums (C,) of a model, over its splits."""
+def _total(sums, model, channel, K, PROGRAMS, PARTS: tl.constexpr, C: tl.constexpr, BS: tl.constexpr):
+    """Return both sums (C,) of a model, from those (2, programs, K, parts, C) of a convolution."""
     split = tl.arange(0, BS)[:, None]
-    place = (split * K + model) * C + channel[None, :]
-    exists = (split < SPLITS) & (channel < C)[None, :]
+    place = ((split // PARTS * K + model) * PARTS + split % PARTS) * C + channel[None, :]
+    exists = (split < PROGRAMS * PARTS) & (channel < C)[None, :]
     first = tl.load(sums + place, mask=exists, other=0.0)
-    second = tl.load(sums + SPLITS * K * C + place, mask=exists, other=0.0)
+    second = tl.load(sums + PROGRAMS * K * PARTS * C + place, mask=exists, other=0.0)
     return tl.sum(first, 0), tl.sum(second, 0)
 
 
 @triton.jit
-def scale_and_shift(
-    sums, weight, bias, results, NUMBER, EPS, K, SPLITS, C: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr
-):
-    """results (4, K, C) = mean, variance, and the scale and shift that normalise by them."""
-    model, channel = tl.program_id(0), tl.arange(0, BC)
-    present, place = channel < C, model * C + channel
-    total, squares = _sum_of_splits(sums, model, channel, K, SPLITS, C, BS)
+def moments(
+    sums, weight, bias, running_mean, running_variance, num_batches, results, NUMBER, EPS, MOMENTUM,
+    K, PROGRAMS, PARTS: tl.constexpr, C: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """results (4, K, C) = mean, variance, and the scale and shift that normalise by them; notes the former.
+
+    Running statistics are torch's: their variance is divided by NUMBER - 1.
+    """
+    model, channel = tl.program_id(0), tl.arange(0, C)
+    place = model * C + channel
+    total, squares = _total(sums, model, channel, K, PROGRAMS, PARTS, C, BS)
     mean = total / NUMBER
     variance = tl.maximum(squares / NUMBER - mean * mean, 0.0)
-    scale = tl.load(weight + place, mask=present, other=0.0) / tl.sqrt(variance + EPS)
-    tl.store(results + place, mean, mask=present)
-    tl.store(results + K * C + place, variance, mask=present)
-    tl.store(results + 2 * K * C + place, scale, mask=present)
-    shift = tl.load(bias + place, mask=present, other=0.0) - mean * scale
-    tl.store(results + 3 * K * C + place, shift, mask=present)
+    scale = tl.load(weight + place) / tl.sqrt(variance + EPS)
+    tl.store(results + place, mean)
+    tl.store(results + K * C + place, variance)
+    tl.store(results + 2 * K * C + place, scale)
+    tl.store(results + 3 * K * C + place, tl.load(bias + place) - mean * scale)
+    known = tl.load(running_mean + place)
+    tl.store(running_mean + place, known + MOMENTUM * (mean - known))
+    known = tl.load(running_variance + place)
+    tl.store(running_variance + place, known + MOMENTUM * (variance * (NUMBER / (NUMBER - 1.0)) - known))
+    tl.store(num_batches + model, tl.load(num_batches + model) + 1)
 
 
 @triton.jit
@@ -76,79 +63,94 @@ def normalise(values, scale, shift, outputs, SIZE, SLOPE, C: tl.constexpr, BLOCK
 
 
 @triton.jit
-def _gradient_of_norm(x, dy, scale, shift, SLOPE):
-    z = x * scale + shift
-    return tl.where(z > 0, dy, dy * SLOPE)
+def pool(values, scale, shift, outputs, SLOPE, B, PIXELS: tl.constexpr, C: tl.constexpr):
+    """outputs (K, B, C) = the mean of leaky(values · scale + shift) over an image's pixels."""
+    image, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    pixel, channel = tl.arange(0, PIXELS), tl.arange(0, C)
+    number = model * B + image
+    place = (number * PIXELS + pixel[:, None]) * C + channel[None, :]
+    scales, shifts = tl.load(scale + model * C + channel), tl.load(shift + model * C + channel)
+    z = tl.load(values + place).to(tl.float32) * scales[None, :] + shifts[None, :]
+    mean = tl.sum(tl.where(z > 0, z, z * SLOPE), 0) / PIXELS
+    tl.store(outputs + number * C + channel, mean.to(outputs.dtype.element_ty))
 
 
 @triton.jit
-def gradient_sums(
-    values, gradients, scale, shift, sums, ROWS, ROWS_PER_SPLIT, K, SLOPE,
-    C: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr,
+def pool_gradient(
+    values, of_pooled, scale, shift, outputs, sums, SLOPE, B, IMAGES_PER_PROGRAM, K,
+    PIXELS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """sums[0], sums[1] (split, K, C) = Σ g, Σ g·x, where g is the gradient behind the leaky ReLU."""
-    split, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    channel = tl.arange(0, BC)
-    present = channel < C
-    scales = tl.load(scale + model * C + channel, mask=present, other=0.0)[None, :]
-    shifts = tl.load(shift + model * C + channel, mask=present, other=0.0)[None, :]
-    total, products = tl.zeros((BM, BC), tl.float32), tl.zeros((BM, BC), tl.float32)
-    first = split * ROWS_PER_SPLIT
-    last = tl.minimum(first + ROWS_PER_SPLIT, ROWS)
-    for start in range(first, last, BM):
-        rows = start + tl.arange(0, BM)
-        exists = (rows < last)[:, None] & present[None, :]
-        place = (model * ROWS + rows[:, None]) * C + channel[None, :]
-        x = tl.load(values + place, mask=exists, other=0.0).to(tl.float32)
-        dy = tl.load(gradients + place, mask=exists, other=0.0).to(tl.float32)
-        g = _gradient_of_norm(x, dy, scales, shifts, SLOPE)
-        total += g
-        products += g * x
-    place = (split * K + model) * C + channel
-    tl.store(sums + place, tl.sum(total, 0), mask=present)
-    tl.store(sums + tl.num_programs(0) * K * C + place, tl.sum(products, 0), mask=present)
+    """outputs = g, the gradient behind the leaky ReLU, from that of `pool`; sums = Σ g, Σ g · values."""
+    program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    pixel, channel = tl.arange(0, PIXELS), tl.arange(0, C)
+    scales = tl.load(scale + model * C + channel)[None, :]
+    shifts = tl.load(shift + model * C + channel)[None, :]
+    total, products = tl.zeros((PIXELS, C), tl.float32), tl.zeros((PIXELS, C), tl.float32)
+    first = program * IMAGES_PER_PROGRAM
+    for image in range(first, tl.minimum(first + IMAGES_PER_PROGRAM, B)):
+        number = model * B + image
+        place = (number * PIXELS + pixel[:, None]) * C + channel[None, :]
+        x = tl.load(values + place).to(tl.float32)
+        slope = tl.load(of_pooled + number * C + channel).to(tl.float32)[None, :] / PIXELS
+        stored = tl.where(x * scales + shifts > 0, slope, slope * SLOPE).to(outputs.dtype.element_ty)
+        tl.store(outputs + place, stored)
+        total += stored.to(tl.float32)
+        products += stored.to(tl.float32) * x
+    place = (program * K + model) * C + channel
+    tl.store(sums + place, tl.sum(total, 0))
+    tl.store(sums + tl.num_programs(0) * K * C + place, tl.sum(products, 0))
 
 
 @triton.jit
 def gradient_of_parameters(
-    sums, mean, variance, scale, results, NUMBER, EPS, K, SPLITS,
-    C: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr,
+    sums, mean, variance, scale, results, NUMBER, EPS, K, PROGRAMS,
+    PARTS: tl.constexpr, C: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """results (4, K, C) = the gradients of weight and bias, and what makes the gradient of the values.
 
     dx = scale · (g - mean(g) - normalised(x) · mean(g · normalised(x))): what is affine in x is gathered.
     """
-    model, channel = tl.program_id(0), tl.arange(0, BC)
-    present, place = channel < C, model * C + channel
-    of_bias, products = _sum_of_splits(sums, model, channel, K, SPLITS, C, BS)
-    means = tl.load(mean + place, mask=present, other=0.0)
-    inverse = 1 / tl.sqrt(tl.load(variance + place, mask=present, other=0.0) + EPS)
-    scales = tl.load(scale + place, mask=present, other=0.0)
+    model, channel = tl.program_id(0), tl.arange(0, C)
+    place = model * C + channel
+    of_bias, products = _total(sums, model, channel, K, PROGRAMS, PARTS, C, BS)
+    means = tl.load(mean + place)
+    inverse = 1 / tl.sqrt(tl.load(variance + place) + EPS)
+    scales = tl.load(scale + place)
     of_weight = (products - means * of_bias) * inverse  # Σ g · (x - mean) / deviation
     by_value = -scales * inverse * of_weight / NUMBER
-    tl.store(results + place, of_weight, mask=present)
-    tl.store(results + K * C + place, of_bias, mask=present)
-    tl.store(results + 2 * K * C + place, by_value, mask=present)
-    tl.store(results + 3 * K * C + place, -scales * of_bias / NUMBER - by_value * means, mask=present)
+    tl.store(results + place, of_weight)
+    tl.store(results + K * C + place, of_bias)
+    tl.store(results + 2 * K * C + place, by_value)
+    tl.store(results + 3 * K * C + place, -scales * of_bias / NUMBER - by_value * means)
 
 
 @triton.jit
 def gradient_of_values(
-    values, gradients, scale, shift, by_value, constant, outputs, SIZE, SLOPE,
-    C: tl.constexpr, BLOCK: tl.constexpr,
+    values, gradients, shortcut, scale, by_value, constant, outputs, SIZE,
+    W: tl.constexpr, C: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """outputs = scale · g + by_value · x + constant: what the mean and the variance add is affine in x."""
+    """outputs = scale · g + by_value · x + constant (what mean and variance add is affine in x) + shortcut's.
+
+    SHORTCUT: "none"; "same"; "halved": the gradient of means of 2×2 pixels, with C / 2 more channels each
+    side.
+    """
     model = tl.program_id(1).to(tl.int64)
     offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     exists = offset < SIZE
     parameter = model * C + offset % C
     x = tl.load(values + model * SIZE + offset, mask=exists, other=0.0).to(tl.float32)
-    dy = tl.load(gradients + model * SIZE + offset, mask=exists, other=0.0).to(tl.float32)
-    scales = tl.load(scale + parameter, mask=exists)
-    g = _gradient_of_norm(x, dy, scales, tl.load(shift + parameter, mask=exists), SLOPE)
-    dx = (
-        scales * g
+    g = tl.load(gradients + model * SIZE + offset, mask=exists, other=0.0).to(tl.float32)
+    result = (
+        tl.load(scale + parameter, mask=exists) * g
         + tl.load(by_value + parameter, mask=exists) * x
         + tl.load(constant + parameter, mask=exists)
     )
-    tl.store(outputs + model * SIZE + offset, dx.to(outputs.dtype.element_ty), mask=exists)
+    if SHORTCUT == "same":
+        result += tl.load(shortcut + model * SIZE + offset, mask=exists, other=0.0).to(tl.float32)
+    if SHORTCUT == "halved":
+        pixel, channel = offset // C, offset % C
+        # Rows of all images are one sequence: every two of them share a row of the smaller images.
+        smaller = pixel // W // 2 * (W // 2) + pixel % W // 2
+        place = model * (SIZE // 2) + smaller * (2 * C) + C // 2 + channel
+        result += 0.25 * tl.load(shortcut + place, mask=exists, other=0.0).to(tl.float32)
+    tl.store(outputs + model * SIZE + offset, result.to(outputs.dtype.element_ty), mask=exists)

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from activebias.lab.models import ResidualNet
 from activebias.lab.side_by_side.layers import with_stackable_layers
+from activebias.lab.side_by_side.residual import StackedResidualNet
 from activebias.training.dropout import Dropout
 
 State = dict[str, Tensor]
@@ -47,8 +49,12 @@ class Stack:
         }
         first = next(iter(self.parameters.values()))
         self.size, self.device = first.shape[0], first.device
+        on_gpu = self.device.type == "cuda"
+        # A net with a form for K models as a whole needs neither `vmap` nor other layers.
+        self._whole = StackedResidualNet(template) if on_gpu and isinstance(template, ResidualNet) else None
         # How a model looks with a GPU's layers; the original stays what one model alone runs.
-        layers = with_stackable_layers(copy.deepcopy(template)) if self.device.type == "cuda" else template
+        replace = on_gpu and self._whole is None
+        layers = with_stackable_layers(copy.deepcopy(template)) if replace else template
         self._training = _Logits(layers).train()
         self._evaluation = _Logits(copy.deepcopy(layers)).eval()
 
@@ -89,10 +95,14 @@ class Stack:
 
     def logits(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return the training-mode logits (K, B, …, C) of inputs (K, B, …): every model has its own batch."""
+        if self._whole is not None:
+            return self._whole.logits({**self.parameters, **self._half}, self.buffers, *inputs).float()
         return self._run(self._training, inputs, 0)
 
     def predict(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return the evaluation-mode logits (K, B, …, C) of inputs (B, …) that all models share."""
+        if self._whole is not None:
+            return self._whole.predict({**self.parameters, **self._half}, self.buffers, *inputs).float()
         return self._run(self._evaluation, inputs, None)
 
     def groups_by_decay(self) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from activebias import Method
 from activebias.lab.experiment.recipe import Optimiser
-from activebias.lab.models import crop_and_flip
 from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
 from activebias.lab.side_by_side.evaluation import errors_of
+from activebias.lab.side_by_side.images import cropped
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
 from activebias.lab.side_by_side.replay import Replayed
@@ -197,12 +197,11 @@ class SideBySide:
 
     def _gather(self, index: Tensor, width: int | None) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         trials = self.trials
-        inputs = tuple(tensor[index] for tensor in trials.inputs)
         targets = trials.targets[self._trial[:, None], index]
         if self._numbers is not None and self._numbers.shifts is not None:
-            shifts = self._now(self._numbers.shifts).transpose(0, 1).flatten(1)
-            cut = crop_and_flip(inputs[0].flatten(0, 1), *shifts)
-            inputs = (cut.view(inputs[0].shape), *inputs[1:])
+            inputs: tuple[Tensor, ...] = (cropped(trials.inputs[0], index, self._now(self._numbers.shifts)),)
+        else:
+            inputs = tuple(tensor[index] for tensor in trials.inputs)
         if width is None or trials.tokens is None:
             return inputs, targets, index
         inputs = tuple(tensor[:, :, :width] for tensor in inputs)

@@ -1,0 +1,273 @@
+"""3×3 convolutions of K models with few channels, and what stands around them, in Triton (GPU only).
+
+Values are (K, B, H, W, C), channels last; weights (K, O, C, 3, 3), as the layer holds them. A row of the
+product is a patch of Q × P output positions, and its columns are (q, p, o). The patch reads ROWS × SPAN
+positions of the input, SPAN · C values in one piece. So an input is read 4 times instead of 9 (Q = P = 2),
+and the matrix units get 64 columns where a model has 16 channels. That doubles the operations, which are
+not what these nets wait for: it is the traffic between memory, caches and multiprocessors.
+"""
+
+# mypy: ignore-errors
+# (Triton's language has no types.)
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _tap(near, far, S: tl.constexpr, OFFSET: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Return which of a window's 3 places joins the input `far` of a patch to its output `near`."""
+    if TRANSPOSED:
+        return near + 1 - S * (far + OFFSET)
+    return far - S * near
+
+
+@triton.jit
+def arrange(
+    weights, arranged, INNER_STRIDE: tl.constexpr, OUTER_STRIDE: tl.constexpr,
+    C: tl.constexpr, REAL_C: tl.constexpr, OUT: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
+    COLUMNS: tl.constexpr, SPAN: tl.constexpr, DEPTH: tl.constexpr, S: tl.constexpr, OFFSET: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):  # fmt: skip
+    """arranged (K, steps, DEPTH · SPAN · C, Q · P · OUT): weights from inputs to outputs of a patch."""
+    step, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    inner, outer = tl.arange(0, DEPTH * SPAN * C)[:, None], tl.arange(0, Q * P * OUT)[None, :]
+    row, column = step // COLUMNS * DEPTH + inner // (SPAN * C), step % COLUMNS + inner // C % SPAN
+    tap_y = _tap(outer // (P * OUT), row, S, OFFSET, TRANSPOSED)
+    tap_x = _tap(outer // OUT % P, column, S, OFFSET, TRANSPOSED)
+    channel = inner % C
+    exists = (tap_y >= 0) & (tap_y < 3) & (tap_x >= 0) & (tap_x < 3) & (channel < REAL_C)
+    place = channel * INNER_STRIDE + outer % OUT * OUTER_STRIDE + tap_y * 3 + tap_x
+    found = tl.load(weights + model * REAL_C * 9 * OUT + place, mask=exists, other=0.0)
+    line = (model * tl.num_programs(0) + step) * DEPTH * SPAN * C + inner
+    tl.store(arranged + line * (Q * P * OUT) + outer, found)
+
+
+@triton.jit
+def _patches(
+    values, image, y, x, exists, row, column,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    ROWS: tl.constexpr, SPAN: tl.constexpr, DEPTH: tl.constexpr,
+    STEP_H: tl.constexpr, STEP_W: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
+    """Return DEPTH rows of the patches (y, x), from `row` on: (BM, DEPTH · SPAN · C)."""
+    inner = tl.arange(0, DEPTH * SPAN * C)
+    below = inner // (SPAN * C)
+    h, w = y * STEP_H + row + OFFSET, x * STEP_W + column + OFFSET
+    down, across = h[:, None] + below[None, :], w[:, None] + (inner // C % SPAN)[None, :]
+    exists = exists[:, None] & (down >= 0) & (down < H) & (across >= 0) & (across < W)
+    if DEPTH > 1:
+        exists = exists & (row + below < ROWS)[None, :]
+    place = ((image * H + h) * W + w) * C
+    offset = below * (W * C) + inner % (SPAN * C)
+    return tl.load(values + place[:, None] + offset[None, :], mask=exists, other=0.0)
+
+
+@triton.jit
+def _sum(values, EARLY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Return the sum of all rows, (BN,); not EARLY: of the rows that one thread holds, (4, 8, BN).
+
+    The latter is cheap, so it is done tile by tile; the rest of the sum follows once a program.
+    """
+    if EARLY:
+        total = tl.sum(values, 0)
+    else:
+        pairs = tl.sum(tl.reshape(values, (BM // 16, 2, 8, BN)), 1)
+        total = tl.sum(tl.reshape(pairs, (BM // 64, 4, 8, BN)), 0)
+    return total
+
+
+@triton.jit
+def halve(values, outputs, SIZE, W: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
+    """outputs (…, H / 2, W / 2, 2 · C) = means of 2×2 positions, with C / 2 channels of zeros each side."""
+    offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    exists = offset < SIZE
+    channel = offset % (2 * C) - C // 2
+    inside = exists & (channel >= 0) & (channel < C)
+    pixel = offset // (2 * C)
+    # Rows of all images are one sequence: every two of them make one.
+    place = values + (pixel // (W // 2) * 2 * W + pixel % (W // 2) * 2) * C + channel
+    total = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(place + C, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(place + W * C, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(place + (W + 1) * C, mask=inside, other=0.0).to(tl.float32)
+    tl.store(outputs + offset, (total * 0.25).to(outputs.dtype.element_ty), mask=exists)
+
+
+@triton.jit(do_not_specialize=["B", "TILES_PER_PROGRAM", "K"])
+def convolve(
+    values, weights, outputs, activated, shortcut, normed, scale, shift, sums,
+    B, TILES_PER_PROGRAM, K, model_stride, SLOPE,
+    H_IN: tl.constexpr, W_IN: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, OUT: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, DEPTH: tl.constexpr,
+    STEP_H: tl.constexpr, STEP_W: tl.constexpr, OFFSET: tl.constexpr,
+    SHORTCUT: tl.constexpr, AFTER: tl.constexpr, RAW: tl.constexpr,
+    RESIDENT: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """outputs = convolution of values (or, by other weights, the gradient of its input) + shortcut.
+
+    Weights are arranged. SHORTCUT tells whether there is one. AFTER it:
+    "moments": sums = Σ output, Σ output², for the batch norm that follows.
+    "gradient": `normed` went through batch norm and leaky ReLU before it came here: outputs = g, the gradient
+    behind that ReLU, and sums = Σ g, Σ g · normed.
+    "activate": activated = leaky(output · scale + shift), for evaluation; RAW tells whether to write outputs.
+    Sums are (2, programs, K, Q · P · OUT). RESIDENT: a program keeps all weights for its tiles.
+    """
+    program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    BN: tl.constexpr = Q * P * OUT
+    inner: tl.constexpr = DEPTH * SPAN * C
+    steps: tl.constexpr = (ROWS + DEPTH - 1) // DEPTH * COLUMNS
+    high: tl.constexpr = H // Q
+    wide: tl.constexpr = W // P
+    column_of = tl.arange(0, BN)
+    weights += model * steps * inner * BN + tl.arange(0, inner)[:, None] * BN + column_of[None, :]
+    kernels = ()
+    if RESIDENT:
+        for step in tl.static_range(steps):
+            kernels = kernels + (tl.load(weights + step * inner * BN),)  # noqa: RUF005
+    values += model * model_stride
+    size = model * B * H * W * OUT
+    channel = column_of % OUT
+    below = column_of // (P * OUT)
+    if AFTER != "moments":
+        scales = tl.load(scale + model * OUT + channel)[None, :]
+        shifts = tl.load(shift + model * OUT + channel)[None, :]
+    if RESIDENT:
+        total, products = tl.zeros((4, 8, BN), tl.float32), tl.zeros((4, 8, BN), tl.float32)
+    else:
+        total, products = tl.zeros((BN,), tl.float32), tl.zeros((BN,), tl.float32)
+    first = program * TILES_PER_PROGRAM
+    last = tl.minimum(first + TILES_PER_PROGRAM, tl.cdiv(B * high * wide, BM))
+    for tile in range(first, last):
+        patch = tile * BM + tl.arange(0, BM)
+        image, y, x = patch // (high * wide), patch // wide % high, patch % wide
+        exists = image < B
+        corner = ((image * H + y * Q) * W + x * P) * OUT
+        place = size + corner[:, None] + (below * (W * OUT) + column_of % (P * OUT))[None, :]
+        there = exists[:, None] & (column_of >= 0)[None, :]
+        if RESIDENT:  # what the products meet afterwards is asked for before them, and comes meanwhile
+            if SHORTCUT:
+                added = tl.load(shortcut + place, mask=there, other=0.0)
+            if AFTER == "gradient":
+                before = tl.load(normed + place, mask=there, other=0.0)
+        result = tl.zeros((BM, BN), tl.float32)
+        if RESIDENT:
+            for step in tl.static_range(steps):
+                found = _patches(
+                    values, image, y, x, exists, step // COLUMNS * DEPTH, step % COLUMNS, H_IN, W_IN, C,
+                    ROWS, SPAN, DEPTH, STEP_H, STEP_W, OFFSET,
+                )  # fmt: skip
+                result = tl.dot(found, kernels[step], result, input_precision=PRECISION)
+        else:
+            for step in range(steps):
+                found = _patches(
+                    values, image, y, x, exists, step // COLUMNS * DEPTH, step % COLUMNS, H_IN, W_IN, C,
+                    ROWS, SPAN, DEPTH, STEP_H, STEP_W, OFFSET,
+                )  # fmt: skip
+                kernel = tl.load(weights + step * inner * BN)
+                result = tl.dot(found, kernel, result, input_precision=PRECISION)
+        if not RESIDENT:
+            if SHORTCUT:
+                added = tl.load(shortcut + place, mask=there, other=0.0)
+            if AFTER == "gradient":
+                before = tl.load(normed + place, mask=there, other=0.0)
+        if SHORTCUT:
+            result += added.to(tl.float32)
+        if AFTER == "gradient":
+            before = before.to(tl.float32)
+            result = tl.where(before * scales + shifts > 0, result, result * SLOPE)
+        stored = result.to(outputs.dtype.element_ty)
+        if RAW:
+            tl.store(outputs + place, stored, mask=there)
+        if AFTER == "activate":
+            result = result * scales + shifts
+            result = tl.where(result > 0, result, result * SLOPE)
+            tl.store(activated + place, result.to(outputs.dtype.element_ty), mask=there)
+        elif AFTER == "gradient":
+            result = stored.to(tl.float32)
+            total += _sum(result, not RESIDENT, BM, BN)
+            products += _sum(result * before, not RESIDENT, BM, BN)
+        else:
+            result = stored.to(tl.float32)
+            total += _sum(result, not RESIDENT, BM, BN)
+            products += _sum(result * result, not RESIDENT, BM, BN)
+    if AFTER != "activate":
+        if RESIDENT:
+            total, products = tl.sum(tl.sum(total, 0), 0), tl.sum(tl.sum(products, 0), 0)
+        place = (program * K + model) * BN + column_of
+        tl.store(sums + place, total)
+        tl.store(sums + tl.num_programs(0) * K * BN + place, products)
+
+
+@triton.jit(do_not_specialize=["B", "TILES_PER_PROGRAM", "K"])
+def weight_gradient(
+    values, gradients, partial,
+    B, TILES_PER_PROGRAM, K, model_stride,
+    H_IN: tl.constexpr, W_IN: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, OUT: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr,
+    STEP_H: tl.constexpr, STEP_W: tl.constexpr,
+    AT_ONCE: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """partial (programs, K, ROWS, COLUMNS, SPAN · C, Q · P · OUT) = Σ patch[inner] · gradient[outer].
+
+    A program takes AT_ONCE rows of the patches; `fold` adds up what belongs to one weight.
+    """
+    program, model = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    first_row = tl.program_id(1) * AT_ONCE
+    BN: tl.constexpr = Q * P * OUT
+    high: tl.constexpr = H // Q
+    wide: tl.constexpr = W // P
+    values += model * model_stride
+    gradients += model * B * H * W * OUT
+    column_of = tl.arange(0, BN)
+    totals = ()
+    for _ in tl.static_range(AT_ONCE * COLUMNS):
+        totals = totals + (tl.zeros((SPAN * C, BN), tl.float32),)  # noqa: RUF005
+    first = program * TILES_PER_PROGRAM
+    last = tl.minimum(first + TILES_PER_PROGRAM, tl.cdiv(B * high * wide, BM))
+    for tile in range(first, last):
+        patch = tile * BM + tl.arange(0, BM)
+        image, y, x = patch // (high * wide), patch // wide % high, patch % wide
+        exists = image < B
+        corner = ((image * H + y * Q) * W + x * P) * OUT
+        place = corner[:, None] + (column_of // (P * OUT) * (W * OUT) + column_of % (P * OUT))[None, :]
+        gradient = tl.load(gradients + place, mask=exists[:, None] & (column_of >= 0)[None, :], other=0.0)
+        new = ()
+        for step in tl.static_range(AT_ONCE * COLUMNS):
+            row, column = first_row + step // COLUMNS, step % COLUMNS
+            found = _patches(
+                values, image, y, x, exists, row, column, H_IN, W_IN, C, ROWS, SPAN, 1, STEP_H, STEP_W, -1
+            )
+            product = tl.dot(tl.trans(found), gradient, totals[step], input_precision=PRECISION)
+            new = new + (product,)  # noqa: RUF005
+        totals = new
+    inner = tl.arange(0, SPAN * C)
+    for step in tl.static_range(AT_ONCE * COLUMNS):
+        line = ((program * K + model) * ROWS + first_row) * COLUMNS + step
+        place = (line * SPAN * C + inner)[:, None] * BN + column_of[None, :]
+        tl.store(partial + place, totals[step])
+
+
+@triton.jit(do_not_specialize=["PROGRAMS", "K"])
+def fold(
+    partial, gradients, PROGRAMS, K,
+    C: tl.constexpr, REAL_C: tl.constexpr, OUT: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, S: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """gradients (K, OUT, REAL_C, 3, 3) = sums of `partial` over its programs and a patch's outputs."""
+    model, tap = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channel = (tl.program_id(2) * BC + tl.arange(0, BC))[:, None]
+    outer = tl.arange(0, OUT)[None, :]
+    exists = (channel < REAL_C) & (outer < OUT)
+    total = tl.zeros((BC, OUT), tl.float32)
+    for program in range(PROGRAMS):
+        for q in tl.static_range(Q):
+            for p in tl.static_range(P):
+                row, column = tap // 3 + S * q, tap % 3 + S * p
+                line = ((program * K + model) * ROWS + row) * COLUMNS * SPAN + column
+                place = (line * C + channel) * (Q * P * OUT) + (q * P + p) * OUT + outer
+                total += tl.load(partial + place, mask=exists, other=0.0)
+    place = ((model * OUT + outer) * REAL_C + channel) * 9 + tap
+    tl.store(gradients + place, total.to(gradients.dtype.element_ty), mask=exists)

@@ -1,0 +1,267 @@
+"""3×3 convolutions of K models with few channels: which patches they go by, and the launching of kernels."""
+
+from functools import cache
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+# Values of a patch that are multiplied at once, of one of its rows and in all: more would not fit.
+_WIDEST, _DEEPEST = 128, 256
+_BLOCK = 2048
+
+
+@final
+class Tile(NamedTuple):
+    """How a kernel goes through a layer: patches at a time, warps, loads in flight.
+
+    `programs` that keep the weights and share all patches, or 0: one for every tile. `rows` of the window at
+    once, in a weight gradient.
+    """
+
+    size: int
+    num_warps: int
+    num_stages: int
+    programs: int = 0
+    rows: int = 1
+
+
+# By the kernel, the inner channels of its layer and the stride: what was fastest on an H200.
+_TILES: dict[tuple[str, int, int], Tile] = {
+    ("moments", 3, 1): Tile(64, 4, 1, 528),
+    ("moments", 16, 1): Tile(64, 4, 1, 396),
+    ("moments", 16, 2): Tile(64, 4, 1, 528),
+    ("moments", 32, 1): Tile(64, 4, 1, 396),
+    ("moments", 32, 2): Tile(64, 4, 1, 396),
+    ("moments", 64, 1): Tile(128, 4, 3),
+    ("gradient", 16, 1): Tile(64, 4, 1, 528),
+    ("gradient", 16, 2): Tile(64, 4, 1, 396),
+    ("gradient", 32, 1): Tile(64, 4, 1, 264),
+    ("gradient", 32, 2): Tile(64, 4, 1, 264),
+    ("gradient", 64, 1): Tile(128, 4, 3),
+    ("activate", 3, 1): Tile(64, 4, 1, 660),
+    ("activate", 16, 1): Tile(128, 4, 3),
+    ("activate", 16, 2): Tile(128, 4, 2),
+    ("activate", 32, 1): Tile(64, 4, 1, 396),
+    ("activate", 32, 2): Tile(64, 4, 1, 396),
+    ("activate", 64, 1): Tile(64, 4, 3),
+    ("weights", 3, 1): Tile(128, 4, 2, 528, 4),
+    ("weights", 16, 1): Tile(64, 4, 3, 264, 4),
+    ("weights", 16, 2): Tile(64, 4, 3, 264, 3),
+    ("weights", 32, 1): Tile(64, 4, 3, 528),
+    ("weights", 32, 2): Tile(64, 4, 3, 264),
+    ("weights", 64, 1): Tile(64, 4, 3, 264),
+}
+# In float32 values take twice the room.
+_WIDE_TILE, _WIDE_WEIGHTS_TILE = Tile(64, 4, 1), Tile(32, 4, 1, 264)
+
+
+def _tile_of(kernel: str, layer: "Layer", values: Tensor) -> Tile:
+    """Return how a kernel goes through the patches of a layer."""
+    if values.dtype == torch.float32:
+        return _WIDE_WEIGHTS_TILE if kernel == "weights" else _WIDE_TILE
+    return _TILES[kernel, layer.inner, layer.stride]
+
+
+@final
+class Layer(NamedTuple):
+    """A 3×3 convolution with a margin of one zero: its channels, its stride and the size of its input.
+
+    `stored` are the channels that the input has in memory, where those that no weight reads are zeros.
+    """
+
+    inner: int
+    outer: int
+    stride: int
+    size: int
+    stored: int
+
+    @property
+    def size_out(self) -> int:
+        """The height and width of the output."""
+        return self.size // self.stride
+
+
+@cache
+def _geometry(layer: Layer, *, transposed: bool = False, deep: bool = False) -> dict[str, Any]:
+    """Return how patches cover the product's output (TRANSPOSED: the layer's input): see the kernels."""
+    stride = layer.stride
+    inner, outer = (layer.outer, layer.inner) if transposed else (layer.stored, layer.outer)
+    if stride == 2:
+        down, across = (2, 2) if transposed else (1, 1)
+    else:
+        down, across = {32: (1, 2), 64: (1, 1)}.get(inner, (2, 2))
+    if transposed:
+        rows, columns = (down + 2, across + 2) if stride == 1 else (2, 2)
+        step, offset = (down // stride, across // stride), -1 if stride == 1 else 0
+    else:
+        rows, columns = stride * (down - 1) + 3, stride * (across - 1) + 3
+        step, offset = (stride * down, stride * across), -1
+    span = 1 << (columns - 1).bit_length()
+    columns, span = (1, span) if span * inner <= _WIDEST and (across > 1 or stride > 1) else (columns, 1)
+    depth = 1 << (rows - 1).bit_length()
+    depth = depth if deep and depth * span * inner <= _DEEPEST else 1
+    sizes = (layer.size_out, layer.size) if transposed else (layer.size, layer.size_out)
+    by_input, by_output = 9, 9 * layer.inner
+    return {
+        "H_IN": sizes[0], "W_IN": sizes[0], "H": sizes[1], "W": sizes[1],
+        "C": inner, "REAL_C": layer.outer if transposed else layer.inner, "OUT": outer,
+        "INNER_STRIDE": by_output if transposed else by_input,
+        "OUTER_STRIDE": by_input if transposed else by_output,
+        "Q": down, "P": across, "ROWS": rows, "COLUMNS": columns, "SPAN": span, "DEPTH": depth,
+        "STEP_H": step[0], "STEP_W": step[1], "S": stride, "OFFSET": offset, "TRANSPOSED": transposed,
+    }  # fmt: skip
+
+
+@final
+class Affine(NamedTuple):
+    """leaky(values · scale + shift): a batch norm, (K, C) each, and the ReLU behind it."""
+
+    scale: Tensor
+    shift: Tensor
+    slope: float
+
+
+def convolve(
+    layer: Layer, values: Tensor, weight: Tensor, shortcut: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Convolve values (K, B, H, W, C) with weights (K, O, C, 3, 3), and add a shortcut.
+
+    Returns the outputs and the sums (2, …, K, …, O) of which `norm.moments_of` makes their moments.
+    """
+    outputs, _, sums = _launch("moments", layer, values, weight, shortcut=shortcut)
+    return outputs, sums
+
+
+def input_gradient(
+    layer: Layer,
+    gradient: Tensor,
+    weight: Tensor,
+    before: Tensor,
+    norm: Affine,
+    shortcut: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient behind the leaky ReLU that made the layer's input, and the sums of its norm.
+
+    The input is norm(`before`). A shortcut's gradient is added to the convolution's.
+    """
+    outputs, _, sums = _launch(
+        "gradient", layer, gradient, weight, before=before, norm=norm, shortcut=shortcut
+    )
+    return outputs, sums
+
+
+def activate(
+    layer: Layer,
+    values: Tensor,
+    weight: Tensor,
+    norm: Affine,
+    shortcut: Tensor | None = None,
+    *,
+    raw: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return a convolution's outputs (only with `raw`) and norm(outputs), for evaluation."""
+    outputs, activated, _ = _launch("activate", layer, values, weight, norm=norm, shortcut=shortcut, raw=raw)
+    return outputs, activated
+
+
+def halve(values: Tensor) -> Tensor:
+    """Average every 2×2 positions, and put half as many channels of zeros on both sides."""
+    from activebias.lab.side_by_side import patch_kernels as kernels
+
+    num_models, batch, height, width, channels = values.shape
+    outputs = values.new_empty(num_models, batch, height // 2, width // 2, 2 * channels)
+    kernels.halve[(-(-outputs.numel() // _BLOCK),)](
+        values, outputs, outputs.numel(), W=width, C=channels, BLOCK=_BLOCK
+    )
+    return outputs
+
+
+def _launch(
+    after: str,
+    layer: Layer,
+    values: Tensor,
+    weight: Tensor,
+    *,
+    before: Tensor | None = None,
+    norm: Affine | None = None,
+    shortcut: Tensor | None = None,
+    raw: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    from activebias.lab.side_by_side import patch_kernels as kernels
+
+    tile = _tile_of(after, layer, values)
+    geometry = _geometry(layer, transposed=after == "gradient", deep=tile.programs > 0)
+    num_models, batch = len(weight), values.shape[1]
+    size, outer, parts = geometry["H"], geometry["OUT"], geometry["Q"] * geometry["P"]
+    programs, share = _shares(geometry, batch, num_models, tile)
+    steps = -(-geometry["ROWS"] // geometry["DEPTH"]) * geometry["COLUMNS"]
+    inner = geometry["DEPTH"] * geometry["SPAN"] * geometry["C"]
+    arranged = values.new_empty(num_models, steps, inner, parts * outer)
+    kernels.arrange[(arranged.shape[1], num_models)](
+        weight, arranged,
+        **_named(geometry, "INNER_STRIDE OUTER_STRIDE C REAL_C OUT Q P COLUMNS SPAN DEPTH"),
+        **_named(geometry, "S OFFSET TRANSPOSED"),
+    )  # fmt: skip
+    outputs, activated = (
+        values.new_empty((num_models, batch, size, size, outer) if wanted else (1,))
+        for wanted in (raw, after == "activate")
+    )
+    sums = values.new_empty(
+        (2, programs, num_models, parts, outer) if after != "activate" else (1,), dtype=torch.float32
+    )
+    norm = norm or Affine(sums, sums, 0.0)  # which is not read
+    kernels.convolve[(programs, num_models)](
+        values, arranged, outputs, activated, outputs if shortcut is None else shortcut,
+        outputs if before is None else before, norm.scale, norm.shift, sums,
+        batch, share, num_models, values.stride(0), norm.slope,
+        **_named(geometry, "H_IN W_IN H W C OUT Q P ROWS COLUMNS SPAN DEPTH STEP_H STEP_W OFFSET"),
+        SHORTCUT=shortcut is not None, AFTER=after, RAW=raw,
+        RESIDENT=tile.programs > 0, BM=tile.size, PRECISION=_precision(values),
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+    return outputs, activated, sums
+
+
+def weight_gradient(layer: Layer, values: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient of the weights, (K, O, C, 3, 3)."""
+    from activebias.lab.side_by_side import patch_kernels as kernels
+
+    geometry = _geometry(layer)
+    num_models, batch = gradient.shape[:2]
+    tile = _tile_of("weights", layer, values)
+    rows, columns, span = geometry["ROWS"], geometry["COLUMNS"], geometry["SPAN"]
+    at_once = min(tile.rows, rows)
+    programs, share = _shares(geometry, batch, num_models * (rows // at_once), tile)
+    width, inner = geometry["Q"] * geometry["P"] * layer.outer, span * layer.stored
+    partial = gradient.new_empty(programs, num_models, rows, columns, inner, width, dtype=torch.float32)
+    kernels.weight_gradient[(programs, rows // at_once, num_models)](
+        values, gradient, partial, batch, share, num_models, values.stride(0),
+        **_named(geometry, "H_IN W_IN H W C OUT Q P ROWS COLUMNS SPAN STEP_H STEP_W"),
+        AT_ONCE=at_once, BM=tile.size, PRECISION=_precision(values),
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+    result = gradient.new_empty(num_models, layer.outer, layer.inner, 3, 3)
+    block = min(16, layer.stored)
+    kernels.fold[(num_models, 9, layer.stored // block)](
+        partial, result, programs, num_models,
+        **_named(geometry, "C REAL_C OUT Q P ROWS COLUMNS SPAN S"), BC=block,
+    )  # fmt: skip
+    return result
+
+
+def _named(geometry: dict[str, Any], names: str) -> dict[str, Any]:
+    return {name: geometry[name] for name in names.split()}
+
+
+def _shares(geometry: dict[str, Any], batch: int, num_models: int, tile: Tile) -> tuple[int, int]:
+    """Return how many programs share a model's patches, and how many tiles each of them takes."""
+    patches = batch * (geometry["H"] // geometry["Q"]) * (geometry["W"] // geometry["P"])
+    tiles = -(-patches // tile.size)
+    share = -(-tiles // max(1, min(tiles, tile.programs // num_models))) if tile.programs else 1
+    return -(-tiles // share), share
+
+
+def _precision(values: Tensor) -> str:
+    # In float32 three products of 11 bits stand for one of 24: as exact as need be, on the matrix units.
+    return "tf32x3" if values.dtype == torch.float32 else "tf32"
