@@ -233,7 +233,7 @@ class ActiveBias:
     def _visit(self, index: Any, losses: torch.Tensor | None, prob: Any, mask: Any) -> Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
         self._require_epoch()
-        batch = checks.batch(index, prob, mask, losses, device=self.device, num_instances=self.num_instances)
+        batch = checks.batch(index, prob, mask, losses, self.history)
         words = batch.index.ndim > 1
         place = self._order.take_back(batch.index, batch.host_index, self._plan)
         try:

@@ -1,11 +1,14 @@
 """What a user passes in, made into what the method works on; or an error that names the fix."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from activebias._arrays import Array
+
+if TYPE_CHECKING:
+    from activebias.history import PredictionHistory
 
 # Softmax in float32 may end a rounding error above 1.
 PROBABILITY_TOLERANCE = 1e-6
@@ -106,25 +109,19 @@ def on_host(index: Any) -> np.ndarray | None:
 
 
 def batch(
-    index: Any,
-    prob: Any,
-    mask: Any,
-    losses: torch.Tensor | None,
-    *,
-    device: torch.device,
-    num_instances: int,
+    index: Any, prob: Any, mask: Any, losses: torch.Tensor | None, history: "PredictionHistory"
 ) -> Batch:
-    """Return visits as the memory takes them. On a GPU values are not looked at: wrong ones are skipped."""
-    given, index = index, index_tensor(index, device)
-    prob = probability_tensor(prob, device)
+    """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped."""
+    given, index = index, index_tensor(index, history.device)
+    prob = probability_tensor(prob, history.device)
     same_shape("prob", prob, "index", index)
     if losses is not None:
         same_shape("per_instance_loss", losses, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
-    if device.type != "cpu":
+    if history.on_gpu:
         return Batch(index, prob, mask, on_host(given))
     index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
-    index_range(index if mask is None else index[mask], num_instances)
+    index_range(index if mask is None else index[mask], history.num_instances)
     return Batch(index, _clipped(prob, mask), mask, index)
 
 

@@ -118,6 +118,7 @@ class PredictionHistory:
         self.device = count.device
         # Both as NumPy arrays on a CPU, as tensors on a GPU.
         self._count: Array = native(count)
+        self.on_gpu = isinstance(self._count, torch.Tensor)  # then nobody looks at values within an epoch
         self._values: Array = self._allocate(window or FIRST_CAPACITY, path)
         self._values[:, 0] = native(encode(torch.tensor(initial, device=self.device), storage))
 
@@ -285,7 +286,7 @@ class PredictionHistory:
 
     def _straighten(self) -> None:
         """Bring the oldest entry of the rows that overflowed, on a GPU, to the front."""
-        if not isinstance(self._count, torch.Tensor) or self.window is not None:
+        if not self.on_gpu or self.window is not None:
             return
         overflowed = (self._count > self.capacity).nonzero().squeeze(1)
         if not overflowed.numel():

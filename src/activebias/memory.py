@@ -167,6 +167,7 @@ class InstanceMemory:
         self._is_own = method.is_own
         self.emphasises = False  # not before the burn-in is over
         self.device = history.device
+        self.on_gpu = history.on_gpu
         self.num_instances = history.num_instances
         self.num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
         self._waiting: list[tuple[Array, Array]] = []
@@ -207,7 +208,7 @@ class InstanceMemory:
             counts = index == index if counts is None else counts & True  # a copy
             counts[place.num_real :] = False
         at_once = place.completes and exchange is None and not self._waiting
-        if self.device.type == "cpu":
+        if not self.on_gpu:
             rows, kept, weight = self._look_up_on_cpu(index, prob, counts)
             number: torch.Tensor | int | None = None if counts is None else max(int(counts.sum()), 1)
             if at_once:
@@ -233,7 +234,7 @@ class InstanceMemory:
         self.drop()
         if exchange is not None:
             index, prob = exchange(index, prob)
-        if self.device.type != "cpu":
+        if self.on_gpu:
             self._graphed_append(torch.where(index < 0, self.num_instances, index), prob)
             return
         real = index >= 0
@@ -314,7 +315,7 @@ class InstanceMemory:
         for its steps, which waits for the device.
         """
         switched, self.emphasises = emphasises != self.emphasises, emphasises
-        if self.device.type == "cpu":
+        if not self.on_gpu:
             return
         if self.history.make_room(self._most_visits()) or switched:
             self._forget_graphs()

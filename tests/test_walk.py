@@ -1,0 +1,14 @@
+"""One way for a loss: few files, and none entered twice but the one that puts the others together."""
+
+import pytest
+
+import activebias as ab
+from walk import walk
+
+
+@pytest.mark.parametrize("method", list(ab.METHODS))
+def test_a_loss_walks_through_few_files_and_enters_none_twice(method):
+    found = walk(method)
+    assert {"active_bias.py", "losses.py", "order.py", "memory.py", "history.py"} <= set(found.entries)
+    assert len(found.entries) <= 9
+    assert {file for file, number in found.entries.items() if number > 1} <= {"active_bias.py"}
