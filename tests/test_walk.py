@@ -10,5 +10,5 @@ from walk import walk
 def test_a_loss_walks_through_few_files_and_enters_none_twice(method):
     found = walk(method)
     assert {"active_bias.py", "losses.py", "order.py", "memory.py", "history.py"} <= set(found.entries)
-    assert len(found.entries) <= 9
+    assert len(found.entries) <= (10 if method == "isd" else 9)  # isd draws and weighs by emphasis
     assert {file for file, number in found.entries.items() if number > 1} <= {"active_bias.py"}
