@@ -90,7 +90,8 @@ class ActiveBias:
             )
             self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
         self.device = self.history.device
-        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=self._memory.draw)
+        draw = None if self.method.order == "scan" else self._memory.draw
+        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=draw)
 
     @property
     def epoch(self) -> int | None:
@@ -122,7 +123,7 @@ class ActiveBias:
             self._validation.end_epoch(epoch, self._ranks)
         elif self.method.statistic is not None:
             self._validation.warn_if_late(epoch)
-        self._order.begin(epoch, scans=self.method.order == "scan")
+        self._order.begin(epoch)
         self._prepare_epoch()
 
     def _prepare_epoch(self) -> None:

@@ -177,19 +177,17 @@ class EpochOrder:
     were handed out and not yet trained on are part of the state, so that a resumed run trains on them.
     """
 
-    def __init__(self, num_items: int, *, seed: int, draw: Draw) -> None:
-        """Use `draw(number, generator)` for the epochs that draw with replacement."""
+    def __init__(self, num_items: int, *, seed: int, draw: Draw | None) -> None:
+        """Use `draw(number, generator)` to draw with replacement; None for a permutation."""
         self.num_items = num_items
         self.seed = seed
         self.epoch: int | None = None
         self._draw = draw
         self._has_warned = False
-        self._begin(scans=True)
+        self._begin()
 
-    def _begin(self, *, scans: bool) -> None:
-        self.items = EpochItems(
-            self.num_items, seed=self.seed, epoch=self.epoch or 0, scans=scans, draw=self._draw
-        )
+    def _begin(self) -> None:
+        self.items = EpochItems(self.num_items, seed=self.seed, epoch=self.epoch or 0, draw=self._draw)
         self.position = 0
         self.asked = self.recorded = False  # whether somebody iterated, and trained, in this epoch
         self._ended_at: int | None = None  # where an iteration began that ran to its end
@@ -201,10 +199,10 @@ class EpochOrder:
         self._come = 0  # items of a step in the user's own order
         self._checksum = Checksum()
 
-    def begin(self, epoch: int, *, scans: bool) -> None:
-        """Begin `epoch`, in a new permutation (`scans`) or with draws."""
+    def begin(self, epoch: int) -> None:
+        """Begin `epoch`, in a new permutation or with new draws."""
         self.epoch = epoch
-        self._begin(scans=scans)
+        self._begin()
 
     def end(self, method: str, *, by_order: bool) -> None:
         """Warn, once, of an epoch that was trained in another order than the one handed out."""
@@ -236,7 +234,7 @@ class EpochOrder:
                 f"{num_items}: pass the same `num_sequences` as before, or begin another epoch first."
             )
         self.num_items = num_items
-        self._begin(scans=self.items.scans)
+        self._begin()
 
     def hand_out(self, plan: Plan) -> Handout:
         """Begin an iteration over the rest of the epoch."""
@@ -333,13 +331,12 @@ class EpochOrder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave iterations out of a copy: it goes on where training stands."""
-        left_out = ("_alive", "_recent", "_leader", "_active")
-        values = {name: value for name, value in vars(self).items() if name not in left_out}
-        return {**values, "where": self.state_dict()}
+        kept = {name: vars(self)[name] for name in ("seed", "_draw", "_has_warned")}
+        return {"kept": kept, "where": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on where the original stood."""
-        vars(self).update(state)
+        vars(self).update(state["kept"])
         self.load_state_dict(state["where"])
 
     def state_dict(self) -> dict[str, Any]:
@@ -351,9 +348,9 @@ class EpochOrder:
             generator_state = self._leader.generator.get_state()
         return {
             "epoch": self.epoch,
-            "scans": self.items.scans,
             "num_items": self.num_items,
             "position": self.position,
+            "come": self._come,
             "pending": torch.from_numpy(pending.copy()),
             "generator": generator_state,
         }
@@ -370,6 +367,7 @@ class EpochOrder:
             raise ValueError(
                 f"The stored `position` is {position}, beyond the {num_items} items of an epoch."
             )
+        checks.integer("come", state.get("come", 0), at_least=0)
         pending = state["pending"]
         if pending.dim() != 1 or pending.dtype != torch.int64 or len(pending) > num_items - position:
             raise ValueError(f"The stored draws have shape {tuple(pending.shape)} and {pending.dtype}.")
@@ -379,7 +377,7 @@ class EpochOrder:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood."""
         self.epoch, self.num_items = state["epoch"], state["num_items"]
-        self._begin(scans=bool(state["scans"]))
-        self.position = state["position"]
+        self._begin()
+        self.position, self._come = state["position"], state.get("come", 0)
         # A scan's permutation comes again from the epoch's seed; draws depend on those before them.
         self.items.go_on(self.position, state["pending"].numpy(), state["generator"])
