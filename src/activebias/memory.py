@@ -139,6 +139,8 @@ class Scores:
                     f"The stored scores have `{name}` of shape {tuple(state[name].shape)} and "
                     f"{state[name].dtype}, but expected {form[0]} and {form[1]}."
                 )
+            if not state[name].isfinite().all():
+                raise ValueError(f"The stored scores have a `{name}` that is not finite.")
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take over what `state_dict` returned."""
@@ -362,11 +364,15 @@ class InstanceMemory:
         """Raise if `state` does not fit."""
         self.history.check_state(state["history"])
         self.scores.check_state(state["scores"])
-        if state["num_skipped"].shape != () or state["num_skipped"].dtype != torch.int64:
+        skipped = state["num_skipped"]
+        if skipped.shape != () or skipped.dtype != torch.int64 or skipped < 0:
             raise ValueError("The stored `num_skipped` is no number of visits.")
         if (waiting := state["waiting"]) is not None:
-            checks.index_range(waiting["index"], self.num_instances)
-            checks.same_shape("index", waiting["index"], "prob", waiting["prob"])
+            index, prob = waiting["index"], waiting["prob"]
+            if index.dtype != torch.int64 or prob.dtype != torch.float32 or not prob.isfinite().all():
+                raise ValueError("The stored `waiting` visits are no indices and probabilities.")
+            checks.index_range(index, self.num_instances)
+            checks.same_shape("index", index, "prob", prob)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned. A new iteration of the epoch drops the waiting visits."""
