@@ -245,7 +245,8 @@ class ActiveBias:
             raise
         value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         if words and self._num_ranks > 1:
-            return Weights(value, self._ranks.total(number, of=batch.index), self._num_ranks, None, 0)
+            total = self._ranks.total(batch.index[: place.num_real], batch.mask)
+            return Weights(value, total, self._num_ranks, None, 0)
         return Weights(value, number, 1, None if words else place.padding_scale, place.num_real)
 
     def _exchange(self, plan: Plan | None = None) -> Exchange | None:
@@ -344,7 +345,7 @@ class ActiveBias:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
         check_state(self, state)
-        self._memory.load_state_dict(state)
+        self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
         self._order.load_state_dict(state["order"])
         self._validation.load_state_dict(state["validation"])
         self._prepare_epoch()

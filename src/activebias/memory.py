@@ -374,13 +374,18 @@ class InstanceMemory:
             checks.index_range(index, self.num_instances)
             checks.same_shape("index", index, "prob", prob)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned. A new iteration of the epoch drops the waiting visits."""
+    def load_state_dict(self, state: dict[str, Any], *, waiting: bool) -> None:
+        """Take over what `state_dict` returned.
+
+        The waiting visits are those of all ranks: only one rank takes them over (`waiting`), and brings them
+        into the exchange. A new iteration of the epoch drops them.
+        """
         if self.history.load_state_dict(state["history"]):
             self._forget_graphs()
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])
         self.drop()
-        if (waiting := state["waiting"]) is not None:
-            index, prob = (native(waiting[name].to(self.device)) for name in ("index", "prob"))
+        if (visits := state["waiting"]) is not None:
+            number = None if waiting else 0
+            index, prob = (native(visits[name][:number].to(self.device)) for name in ("index", "prob"))
             self._waiting.append((index, prob))
