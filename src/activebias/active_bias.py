@@ -167,21 +167,20 @@ class ActiveBias:
             shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
                 the ranks.
         """
-        num_items = num_items_of(self.method, self.num_instances, dataset, num_sequences)
-        self._order.resize(num_items)
-        self._plan = Plan(
-            num_items=num_items,
+        plan = Plan(
+            num_items=num_items_of(self.method, self.num_instances, dataset, num_sequences),
             batch_size=checks.integer("batch_size", batch_size, at_least=1),
             num_ranks=self._ranks.number() if num_replicas is None else num_replicas,
             rank=self._ranks.rank() if rank is None else rank,
             sentences=num_sequences is not None,
             sharded_here=shard,
         )
+        sampler = EmphasisSampler(plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number)
+        self._order.resize(plan.num_items)
+        self._plan = plan
         if self._order.epoch is not None:
             self._prepare_epoch()  # on a GPU, for steps of this size
-        return EmphasisSampler(
-            self._plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number
-        )
+        return sampler
 
     @eager
     def loss(

@@ -242,6 +242,10 @@ class EpochOrder:
             raise RuntimeError(
                 "The order needs to know the epoch: call `bias.set_epoch(epoch)` before iterating."
             )
+        if plan.num_items != self.num_items:
+            raise RuntimeError(
+                f"This sampler orders {plan.num_items} items, but a later one {self.num_items}: use that one."
+            )
         left = self.num_items - self.position
         # A last short step may have been fetched but not trained on. Asking for it twice in vain shows that
         # nobody will train on it (drop_last).
