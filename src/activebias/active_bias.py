@@ -5,7 +5,6 @@ from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -48,8 +47,7 @@ class ActiveBias:
         device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
             history on the CPU waits for the probabilities of every step.
         seed: of the order of instances; no global random state is used.
-        history_file: put the history into a memory-mapped file (needs a window, on the CPU), which is
-            overwritten.
+        history_file: a memory-mapped file for the history, overwritten; needs a window and the CPU.
         group: the process group whose ranks train together; None for all.
     """
 
@@ -227,8 +225,7 @@ class ActiveBias:
         if mask is not None:
             # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
             per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
-        visit = partial(self._visit, index)
-        return weighted(per_instance_loss, prob, mask, visit=visit, reduction=reduction)
+        return weighted(per_instance_loss, prob, mask, visit=partial(self._visit, index), reduction=reduction)
 
     def _visit(self, index: Any, losses: torch.Tensor | None, prob: Any, mask: Any) -> Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
@@ -242,7 +239,6 @@ class ActiveBias:
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
-        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         if words and self._num_ranks > 1:
             total = self._ranks.total(batch.index[: place.num_real], batch.mask)
             return Weights(value, total, self._num_ranks, None, 0)
@@ -268,8 +264,7 @@ class ActiveBias:
             return torch.where(mask, self.weight(torch.where(mask, index, 0)), 0)
         checks.index_range(index, self.num_instances)
         weight = as_tensor(self._memory.weight(native(index)))
-        host_index = checks.on_host(given) if index.dim() == 1 else None
-        place = self._order.find(host_index, len(index), strict=False)
+        place = self._order.find(checks.to_compare(given), len(index), strict=False)
         if place is not None and place.padding_scale is not None:
             weight *= place.padding_scale
             weight[place.num_real :] = 0
@@ -303,11 +298,7 @@ class ActiveBias:
     def probabilities(self) -> torch.Tensor | None:
         """Return the sampling probabilities P of all instances (float64), None for methods that scan."""
         self._require_epoch()
-        if self.method.order == "scan":
-            return None
-        if self.method.order == "emphasis" and self.emphasises:
-            return self._memory.scores.probabilities()
-        return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
+        return self._memory.probabilities()
 
     @property
     def num_skipped(self) -> int:

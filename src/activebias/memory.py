@@ -192,9 +192,17 @@ class InstanceMemory:
             return self.scores.draw(num_samples, generator)
         return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
 
+    def probabilities(self) -> torch.Tensor | None:
+        """Return the sampling probabilities P of all instances, float64; None for methods that scan."""
+        if self.method.order == "scan":
+            return None
+        if self.emphasises and self.method.order == "emphasis":
+            return self.scores.probabilities()
+        return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
+
     def visit(
         self, batch: Batch, place: Place, exchange: Exchange | None
-    ) -> tuple[Array, torch.Tensor | int | None]:
+    ) -> tuple[torch.Tensor, torch.Tensor | int | None]:
         """Look the weights of a batch up; where it completes its step, take the step's visits in.
 
         Return the weights, 0 for entries that do not count, and how many count, at least 1 (None: all). On a
@@ -210,7 +218,8 @@ class InstanceMemory:
             counts[place.num_real :] = False
         at_once = place.completes and exchange is None and not self._waiting
         if self.device.type == "cpu":
-            rows, kept, weight = self._look_up_on_cpu(index, prob, counts)
+            rows, kept, looked_up = self._look_up_on_cpu(index, prob, counts)
+            weight = torch.from_numpy(looked_up)
             number: torch.Tensor | int | None = None if counts is None else max(int(counts.sum()), 1)
             if at_once:
                 self._append(rows, kept)

@@ -189,7 +189,7 @@ class EpochOrder:
     def _begin(self) -> None:
         self.items = EpochItems(self.num_items, seed=self.seed, epoch=self.epoch or 0, draw=self._draw)
         self.position = 0
-        self.asked = self.recorded = False  # whether somebody iterated, and trained, in this epoch
+        self.recorded = False  # whether somebody trained in this epoch
         self._ended_at: int | None = None  # where an iteration began that ran to its end
         # Iterations that somebody goes on with, and the latest ones: their batches may still come back.
         self._alive: WeakSet[Handout] = WeakSet()
@@ -209,7 +209,7 @@ class EpochOrder:
         if self._has_warned or not self.recorded:
             return
         message = None
-        if by_order and not self.asked:
+        if by_order and not self._recent:
             message = (
                 f"Method {method!r} emphasises by the order of the instances, but nobody asked for that "
                 f"order in epoch {self.epoch}: give the DataLoader `sampler=bias.sampler(…)`. If you draw "
@@ -255,7 +255,6 @@ class EpochOrder:
                 "pass that does not train, such as the training accuracy, needs a loader of its own, without "
                 "the bias's sampler."
             )
-        self.asked = True
         handout = Handout(self, plan, self.items.generator_at(self.position))
         self._alive.add(handout)
         self._recent.append(handout)
@@ -302,7 +301,7 @@ class EpochOrder:
     def take_back(self, index: Array, host_index: np.ndarray | None, plan: Plan | None) -> Place:
         """Count a batch as trained on. Where nothing was handed out, `plan` says how large a step is.
 
-        `host_index` is the index on the CPU, None where it is on a GPU. Words do not tell their sentences.
+        `host_index` is the index, None where it cannot be compared: on a GPU, or of words.
         """
         words, size = index.ndim > 1, len(index)
         if plan is not None and plan.sentences and not words:
@@ -310,7 +309,7 @@ class EpochOrder:
                 "The sampler was made with `num_sequences`, so `index` must have the shape (sentences, "
                 f"words), but got {tuple(index.shape)}."
             )
-        place = self.find(None if words else host_index, size)
+        place = self.find(host_index, size)
         self.recorded = True
         if place is None or place.handout is None:
             come = self._come + size
