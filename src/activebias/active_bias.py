@@ -261,14 +261,14 @@ class ActiveBias:
         given, index = index, checks.index_tensor(index, self.device)
         if mask is not None:
             mask = checks.mask_tensor(mask, index)
-            return torch.where(mask, self.weight(torch.where(mask, index, 0)), 0)
+            index = torch.where(mask, index, 0)
         checks.index_range(index, self.num_instances)
         weight = as_tensor(self._memory.weight(native(index)))
         place = self._order.find(checks.to_compare(given), len(index), strict=False)
         if place is not None and place.padding_scale is not None:
             weight *= place.padding_scale
             weight[place.num_real :] = 0
-        return weight
+        return weight if mask is None else torch.where(mask, weight, 0)
 
     @eager
     def record(self, index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
