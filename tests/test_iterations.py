@@ -157,6 +157,56 @@ def test_an_empty_batch_completes_no_step():
         assert (visits(bias), bias._order.position) == (4, 4)
 
 
+@pytest.mark.parametrize("num_instances", [32, 37, 41, 45])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_batches_that_somebody_else_deals_out_are_found(num_instances, rank):
+    """As Accelerate does: steps of 16 on two ranks, dealt out in parts of 4; the last round is padded."""
+    bias = make_bias("wpv", num_instances=num_instances)
+    bias.set_epoch(0)
+    order = list(bias.sampler(batch_size=8, num_replicas=2, rank=rank, shard=False))
+    padded = torch.tensor(order + order[: -num_instances % 8])
+    for number, part in enumerate(padded.split(4)[rank::2], 1):
+        record(bias, part)
+        if number % 2 == 0:
+            assert bias._order.position == min(8 * number, num_instances)
+    assert bias._order.position == num_instances
+    places = torch.arange(len(padded)).view(-1, 2, 4)[:, rank]
+    assert visits(bias) == int((places < num_instances).sum())
+
+
+def test_a_batch_larger_than_the_step_is_refused_where_somebody_else_shards():
+    bias = make_bias("wpv", num_instances=32)
+    bias.set_epoch(0)
+    order = list(bias.sampler(batch_size=8, shard=False))
+    with pytest.raises(ValueError, match="A batch of 12 came back"):
+        record(bias, order[:12])
+
+
+def test_an_older_iteration_goes_on_after_its_open_step_was_trained_on_by_a_newer():
+    bias = make_bias("wpv", num_instances=32)
+    loader = DataLoader(
+        ab.with_index(TensorDataset(torch.arange(32))), batch_size=4, sampler=bias.sampler(batch_size=16)
+    )
+    bias.set_epoch(0)
+    older, newer = iter(loader), iter(loader)
+    record(bias, next(older)[0])
+    for _ in range(4):
+        record(bias, next(newer)[0])
+    for index, _ in list(older)[3:]:
+        record(bias, index)
+    assert bias.history.values()[1].sum(1).tolist() == [2] * 32
+
+
+def test_draws_of_an_iteration_that_only_looked_are_not_in_the_state():
+    bias = make_bias("spv", num_instances=64)
+    bias.set_epoch(0)
+    sampler = bias.sampler(batch_size=8)
+    list(sampler)
+    order = iter(sampler)
+    record(bias, [next(order) for _ in range(8)])  # the look has handed out the same batch
+    assert len(bias.state_dict()["order"]["pending"]) == 0
+
+
 def test_an_iteration_that_only_looked_costs_no_time():
     bias = ab.ActiveBias("sd", num_instances=320_000, num_classes=2, window=2)
     bias.set_epoch(0)
