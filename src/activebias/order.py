@@ -374,7 +374,7 @@ class EpochOrder:
         """Return where the epoch stands."""
         pending, generator_state = self.items.pending(self.position)
         if self._leader is not None and self._leader.generator is not None:
-            steps = [step.items for step in self._leader.steps if step.position >= self.position]
+            steps = [step.items for step in self._leader.steps]
             pending = np.concatenate([np.empty(0, dtype=np.int64), *steps])
             generator_state = self._leader.generator.get_state()
         return {
