@@ -5,10 +5,13 @@ from itertools import chain
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
 import activebias as ab
 from processes import finish, start
 from rank_worker import GLOBAL_BATCH, accumulate_weighted, run, tag, train, weigh_by_hand
+from training import make_bias
 
 
 def run_ranks(folder, num_ranks, target, *arguments):
@@ -117,3 +120,44 @@ def exchange_more_than_announced(rank, num_ranks):
 def test_more_visits_than_announced_are_refused_instead_of_hanging(tmp_path):
     for result in run_ranks(tmp_path, 2, exchange_more_than_announced):
         assert "A batch of 4 came back" in result["message"]
+
+
+def tag_one_sentence_more(rank, num_ranks):
+    """Nine sentences, eight a step: the last step is one sentence, and padding on the second rank."""
+    tokens = ab.TokenIndex([3] * 9)
+    bias = ab.ActiveBias("scan", num_instances=27, num_classes=10)
+    bias.set_epoch(0)
+    sampler = bias.sampler(batch_size=8 // num_ranks, num_sequences=9)
+    *_, last = (sentences := torch.tensor(list(sampler))).split(8 // num_ranks)
+    losses = torch.arange(1.0, 4.0)
+    for part in sentences.split(8 // num_ranks):
+        index = tokens(part)
+        loss = bias.weigh(losses.expand(index.shape), torch.full(index.shape, 0.5), index)
+    assert len(last) == 1
+    dist.all_reduce(loss)
+    return {"loss": loss.item() / num_ranks, "visits": int(bias.history.values()[1].sum()) - 27}
+
+
+def test_a_rank_without_words_counts_none(tmp_path):
+    for num_ranks in (1, 2):
+        for result in run_ranks(tmp_path, num_ranks, tag_one_sentence_more):
+            assert result == {"loss": 2.0, "visits": 27}
+
+
+def load_on_ranks(rank, num_ranks, file):
+    bias = make_bias("wpv", num_instances=22)
+    bias.load(file)
+    bias.set_epoch(1)
+    return {"visits": int(bias.history.values()[1].sum()) - 22, "scores": bias.scores.tolist()}
+
+
+def test_visits_that_wait_in_the_state_of_one_rank_count_once_on_two(tmp_path):
+    bias = make_bias("wpv", num_instances=22)
+    bias.set_epoch(0)
+    order = torch.tensor(list(bias.sampler(batch_size=8)))
+    for index in order[:20].split(4):  # drop_last keeps two of the last step back: four visits wait
+        bias.record(index, torch.linspace(0.1, 0.9, 4))
+    bias.save(tmp_path / "bias.pt")
+    bias.set_epoch(1)
+    for result in run_ranks(tmp_path, 2, load_on_ranks, tmp_path / "bias.pt"):
+        assert result == {"visits": 20, "scores": bias.scores.tolist()}

@@ -125,7 +125,7 @@ def test_during_burn_in_nothing_is_emphasised():
     bias.set_epoch(0)
     bias.record(np.arange(1000), np.where(np.arange(1000) < 500, 0.0, 1.0))
     bias.set_epoch(0)
-    bias._order.begin(0, scans=False)
+    bias._order.begin(0)
     assert abs(np.mean([i < 500 for i in bias.sampler(batch_size=50)]) - 0.5) < 0.05
     bias.set_epoch(1)
     expected = bias.probabilities()[:500].sum().item()

@@ -5,7 +5,6 @@ from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -48,8 +47,7 @@ class ActiveBias:
         device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
             history on the CPU waits for the probabilities of every step.
         seed: of the order of instances; no global random state is used.
-        history_file: put the history into a memory-mapped file (needs a window, on the CPU), which is
-            overwritten.
+        history_file: a memory-mapped file for the history, overwritten; needs a window and the CPU.
         group: the process group whose ranks train together; None for all.
     """
 
@@ -90,7 +88,8 @@ class ActiveBias:
             )
             self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
         self.device = self.history.device
-        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=self._memory.draw)
+        draw = None if self.method.order == "scan" else self._memory.draw
+        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=draw)
 
     @property
     def epoch(self) -> int | None:
@@ -122,7 +121,7 @@ class ActiveBias:
             self._validation.end_epoch(epoch, self._ranks)
         elif self.method.statistic is not None:
             self._validation.warn_if_late(epoch)
-        self._order.begin(epoch, scans=self.method.order == "scan")
+        self._order.begin(epoch)
         self._prepare_epoch()
 
     def _prepare_epoch(self) -> None:
@@ -166,21 +165,20 @@ class ActiveBias:
             shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
                 the ranks.
         """
-        num_items = num_items_of(self.method, self.num_instances, dataset, num_sequences)
-        self._order.resize(num_items)
-        self._plan = Plan(
-            num_items=num_items,
+        plan = Plan(
+            num_items=num_items_of(self.method, self.num_instances, dataset, num_sequences),
             batch_size=checks.integer("batch_size", batch_size, at_least=1),
             num_ranks=self._ranks.number() if num_replicas is None else num_replicas,
             rank=self._ranks.rank() if rank is None else rank,
             sentences=num_sequences is not None,
             sharded_here=shard,
         )
+        sampler = EmphasisSampler(plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number)
+        self._order.resize(plan.num_items)
+        self._plan = plan
         if self._order.epoch is not None:
             self._prepare_epoch()  # on a GPU, for steps of this size
-        return EmphasisSampler(
-            self._plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number
-        )
+        return sampler
 
     @eager
     def loss(
@@ -227,8 +225,7 @@ class ActiveBias:
         if mask is not None:
             # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
             per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
-        visit = partial(self._visit, index)
-        return weighted(per_instance_loss, prob, mask, visit=visit, reduction=reduction)
+        return weighted(per_instance_loss, prob, mask, visit=partial(self._visit, index), reduction=reduction)
 
     def _visit(self, index: Any, losses: torch.Tensor | None, prob: Any, mask: Any) -> Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
@@ -242,9 +239,9 @@ class ActiveBias:
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
-        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         if words and self._num_ranks > 1:
-            return Weights(value, self._ranks.total(number, of=batch.index), self._num_ranks, None, 0)
+            total = self._ranks.total(batch.index[: place.num_real], batch.mask)
+            return Weights(value, total, self._num_ranks, None, 0)
         return Weights(value, number, 1, None if words else place.padding_scale, place.num_real)
 
     def _exchange(self, plan: Plan | None = None) -> Exchange | None:
@@ -264,15 +261,14 @@ class ActiveBias:
         given, index = index, checks.index_tensor(index, self.device)
         if mask is not None:
             mask = checks.mask_tensor(mask, index)
-            return torch.where(mask, self.weight(torch.where(mask, index, 0)), 0)
+            index = torch.where(mask, index, 0)
         checks.index_range(index, self.num_instances)
         weight = as_tensor(self._memory.weight(native(index)))
-        host_index = checks.on_host(given) if index.dim() == 1 else None
-        place = self._order.find(host_index, len(index), strict=False)
+        place = self._order.find(checks.to_compare(given), len(index), strict=False)
         if place is not None and place.padding_scale is not None:
             weight *= place.padding_scale
             weight[place.num_real :] = 0
-        return weight
+        return weight if mask is None else torch.where(mask, weight, 0)
 
     @eager
     def record(self, index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
@@ -302,11 +298,7 @@ class ActiveBias:
     def probabilities(self) -> torch.Tensor | None:
         """Return the sampling probabilities P of all instances (float64), None for methods that scan."""
         self._require_epoch()
-        if self.method.order == "scan":
-            return None
-        if self.method.order == "emphasis" and self.emphasises:
-            return self._memory.scores.probabilities()
-        return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
+        return self._memory.probabilities()
 
     @property
     def num_skipped(self) -> int:
@@ -343,7 +335,7 @@ class ActiveBias:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
         check_state(self, state)
-        self._memory.load_state_dict(state)
+        self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
         self._order.load_state_dict(state["order"])
         self._validation.load_state_dict(state["validation"])
         self._prepare_epoch()

@@ -94,7 +94,7 @@ def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
 class Batch(NamedTuple):
     """Checked visits: NumPy arrays on a CPU, tensors on a GPU. `mask` says which entries count (None: all).
 
-    `host_index` is the index on the CPU, None where looking at it would wait for a GPU.
+    `host_index` is what `to_compare` returns.
     """
 
     index: Array
@@ -103,9 +103,16 @@ class Batch(NamedTuple):
     host_index: np.ndarray | None
 
 
-def on_host(index: Any) -> np.ndarray | None:
-    """Return an index on the CPU as an array, None for one on a GPU."""
-    return None if isinstance(index, torch.Tensor) and not index.is_cpu else np.asarray(index)
+def to_compare(index: Any) -> np.ndarray | None:
+    """Return an index that can be compared with the items handed out, as an array on the CPU.
+
+    Return None for an index on a GPU, where looking would wait, and for words, which do not tell their
+    sentences.
+    """
+    if isinstance(index, torch.Tensor) and not index.is_cpu:
+        return None
+    array = np.asarray(index)
+    return array if array.ndim == 1 else None
 
 
 def batch(
@@ -119,10 +126,10 @@ def batch(
         same_shape("per_instance_loss", losses, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:
-        return Batch(index, prob, mask, on_host(given))
+        return Batch(index, prob, mask, to_compare(given))
     index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
     index_range(index if mask is None else index[mask], history.num_instances)
-    return Batch(index, _clipped(prob, mask), mask, index)
+    return Batch(index, _clipped(prob, mask), mask, to_compare(index))
 
 
 def _clipped(prob: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -57,11 +57,11 @@ class Ranks:
         dist.all_reduce(number, group=self.group)
         return number
 
-    def total(self, number: torch.Tensor | int | None, *, of: Array) -> torch.Tensor:
-        """Return the number of entries that count on all ranks, at least 1; None stands for all of `of`."""
-        # Where all entries count there is no number, but the other ranks may have one: all must add up.
-        count = torch.as_tensor(math.prod(of.shape) if number is None else number, dtype=torch.float32)
-        return self.sum(count.to(getattr(of, "device", "cpu"), copy=True)).clamp(min=1)
+    def total(self, index: Array, mask: Array | None) -> torch.Tensor:
+        """Return how many entries count on all ranks, at least 1; `mask` may have more rows than `index`."""
+        number = math.prod(index.shape) if mask is None else mask[: len(index)].sum()
+        device = self._device_of_messages(torch.device(getattr(index, "device", "cpu")))
+        return self.sum(torch.as_tensor(number, dtype=torch.float32, device=device)).clamp(min=1)
 
     def mean(self, value: float | None) -> float | None:
         """Return the mean over the ranks that have a value, None if none has. Every rank must call it."""

@@ -24,10 +24,9 @@ def epoch_generator(seed: int, epoch: int) -> torch.Generator:
 class EpochItems:
     """The items of an epoch; every iteration over them has a generator of its own."""
 
-    def __init__(self, num_items: int, *, seed: int, epoch: int, scans: bool, draw: Draw) -> None:
-        """Use a permutation (`scans`), or `draw(number, generator)`."""
+    def __init__(self, num_items: int, *, seed: int, epoch: int, draw: Draw | None) -> None:
+        """Use `draw(number, generator)`; None for a permutation."""
         self.num_items = num_items
-        self.scans = scans
         self._seed, self._epoch, self._draw = seed, epoch, draw
         self._permutation: np.ndarray | None = None
         # Draws that a loaded state brought, the position of the first, and the generator's state after them.
@@ -36,7 +35,7 @@ class EpochItems:
 
     def generator_at(self, position: int) -> torch.Generator | None:
         """Return a generator as it stands when all items before `position` are drawn; None for a scan."""
-        if self.scans:
+        if self._draw is None:
             return None
         generator = torch.Generator("cpu")
         generator.set_state(self._generator_state)
@@ -48,7 +47,7 @@ class EpochItems:
 
     def at(self, position: int, number: int, generator: torch.Generator | None) -> np.ndarray:
         """Return the items from `position` on: of the permutation, or drawn now."""
-        if generator is None:
+        if self._draw is None or generator is None:
             return self.permutation()[position : position + number]
         start = position - self._pending_from
         pending = self._pending[start : start + number]

@@ -316,8 +316,12 @@ class PredictionHistory:
             )
         if values.dtype != STORAGE[self.storage] or (self.window and values.shape[1] > self.window):
             raise ValueError("The stored history has another storage form or window than this one.")
-        if count.dtype != self._count_dtype() or int(count.min()) < 1:
+        width = values.shape[1]
+        most = 2 * width - 1 if width == self.window else width  # a ring counts on
+        if count.dtype != self._count_dtype() or int(count.min()) < 1 or int(count.max()) > most:
             raise ValueError("The stored history has counts that no history has.")
+        if not torch.stack(values.aminmax()).isfinite().all():
+            raise ValueError("The stored history has entries that are not finite.")
         checks.integer("num_overwritten", state["num_overwritten"], at_least=0)
         if self._captured and values.shape[1] > self.capacity:
             raise ValueError(

@@ -139,6 +139,8 @@ class Scores:
                     f"The stored scores have `{name}` of shape {tuple(state[name].shape)} and "
                     f"{state[name].dtype}, but expected {form[0]} and {form[1]}."
                 )
+            if not state[name].isfinite().all():
+                raise ValueError(f"The stored scores have a `{name}` that is not finite.")
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take over what `state_dict` returned."""
@@ -191,9 +193,17 @@ class InstanceMemory:
             return self.scores.draw(num_samples, generator)
         return torch.randint(self.num_instances, (num_samples,), generator=generator, device="cpu")
 
+    def probabilities(self) -> torch.Tensor | None:
+        """Return the sampling probabilities P of all instances, float64; None for methods that scan."""
+        if self.method.order == "scan":
+            return None
+        if self.emphasises and self.method.order == "emphasis":
+            return self.scores.probabilities()
+        return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
+
     def visit(
         self, batch: Batch, place: Place, exchange: Exchange | None
-    ) -> tuple[Array, torch.Tensor | int | None]:
+    ) -> tuple[torch.Tensor, torch.Tensor | int | None]:
         """Look the weights of a batch up; where it completes its step, take the step's visits in.
 
         Return the weights, 0 for entries that do not count, and how many count, at least 1 (None: all). On a
@@ -209,7 +219,8 @@ class InstanceMemory:
             counts[place.num_real :] = False
         at_once = place.completes and exchange is None and not self._waiting
         if not self.on_gpu:
-            rows, kept, weight = self._look_up_on_cpu(index, prob, counts)
+            rows, kept, looked_up = self._look_up_on_cpu(index, prob, counts)
+            weight = torch.from_numpy(looked_up)
             number: torch.Tensor | int | None = None if counts is None else max(int(counts.sum()), 1)
             if at_once:
                 self._append(rows, kept)
@@ -363,19 +374,28 @@ class InstanceMemory:
         """Raise if `state` does not fit."""
         self.history.check_state(state["history"])
         self.scores.check_state(state["scores"])
-        if state["num_skipped"].shape != () or state["num_skipped"].dtype != torch.int64:
+        skipped = state["num_skipped"]
+        if skipped.shape != () or skipped.dtype != torch.int64 or skipped < 0:
             raise ValueError("The stored `num_skipped` is no number of visits.")
         if (waiting := state["waiting"]) is not None:
-            checks.index_range(waiting["index"], self.num_instances)
-            checks.same_shape("index", waiting["index"], "prob", waiting["prob"])
+            index, prob = waiting["index"], waiting["prob"]
+            if index.dtype != torch.int64 or prob.dtype != torch.float32 or not prob.isfinite().all():
+                raise ValueError("The stored `waiting` visits are no indices and probabilities.")
+            checks.index_range(index, self.num_instances)
+            checks.same_shape("index", index, "prob", prob)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned. A new iteration of the epoch drops the waiting visits."""
+    def load_state_dict(self, state: dict[str, Any], *, waiting: bool) -> None:
+        """Take over what `state_dict` returned.
+
+        The waiting visits are those of all ranks: only one rank takes them over (`waiting`), and brings them
+        into the exchange. A new iteration of the epoch drops them.
+        """
         if self.history.load_state_dict(state["history"]):
             self._forget_graphs()
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])
         self.drop()
-        if (waiting := state["waiting"]) is not None:
-            index, prob = (native(waiting[name].to(self.device)) for name in ("index", "prob"))
+        if (visits := state["waiting"]) is not None:
+            number = None if waiting else 0
+            index, prob = (native(visits[name][:number].to(self.device)) for name in ("index", "prob"))
             self._waiting.append((index, prob))

@@ -66,8 +66,9 @@ class Plan:
         """Return how many entries of a step of `num_items` come back here, `size` at a time, with padding."""
         if self.sharded_here:
             return -(-num_items // self.num_ranks)
-        # Whole batches are dealt out in turn, and the last round is padded.
-        num_rounds = -(-num_items // (max(size, 1) * self.num_ranks))
+        # Whole batches are dealt out in turn, and the last round is padded. An empty batch completes nothing.
+        size = max(size, 1)
+        num_rounds = -(-num_items // (size * self.num_ranks))
         return min(self.batch_size, num_rounds * size)
 
     def real(self, items: np.ndarray, come: int, size: int) -> np.ndarray:
@@ -99,7 +100,6 @@ class Place(NamedTuple):
         padding_scale: by how much more the items weigh in a mean that counts the step's padding too; None
             if the step has no padding, on no rank.
         leaves_unfinished: whether an earlier step of its iteration was left before its last batch.
-        ahead: how far its iteration has handed out.
         restarts: whether its iteration is another one than before: visits that wait for their step are void.
     """
 
@@ -111,7 +111,6 @@ class Place(NamedTuple):
     completes: bool
     padding_scale: float | None
     leaves_unfinished: bool
-    ahead: int = 0
     restarts: bool = False
 
 
@@ -125,7 +124,8 @@ class Handout:
         self.start = self.position = order.position
         self.steps: deque[Step] = deque()  # handed out, and not yet trained on
         self.come = 0  # entries of the first of these steps that came back
-        self._order, self._epoch = order, order.epoch
+        self.is_closed = False  # whether its iterator was left before the end
+        self._order, self._items = order, order.items
 
     def __iter__(self) -> Iterator[list[int]]:
         """Return this iterator: it is its own."""
@@ -134,14 +134,23 @@ class Handout:
     def __next__(self) -> list[int]:
         """Hand out the next step: the entries that the sampler yields here."""
         size = min(self.plan.step_size, self.plan.num_items - self.position)
-        if size <= 0 or self._order.epoch != self._epoch:
+        if size <= 0:
             raise StopIteration
-        step = Step(self.position, self._order.items.at(self.position, size, self.generator))
+        if self._order.items is not self._items:
+            raise RuntimeError(
+                "An epoch was begun or a state loaded in the middle of this iteration: call `bias.set_epoch` "
+                "before the loop over the loader, and begin a new loop after `load`."
+            )
+        step = Step(self.position, self._items.at(self.position, size, self.generator))
         self.steps.append(step)
         self.position += size
         self._order.handed_out(self)
         yielded: list[int] = self.plan.yielded(step.items).tolist()
         return yielded
+
+    def close(self) -> None:
+        """Note that nobody goes on with this iteration; Python calls it when the sampler's iterator dies."""
+        self.is_closed = True
 
     def find(self, index: np.ndarray | None, size: int) -> Place | None:
         """Return where a batch of `size` stands, None if nowhere; without an index it is the next one.
@@ -156,15 +165,15 @@ class Handout:
             number = len(step.items)
             share = self.plan.share(number, size)
             while come + size <= share:
-                real = self.plan.real(step.items, come, size)
-                if index is None or (index[: len(real)] == real).all():
+                expected = real = self.plan.real(step.items, come, size)
+                if len(real) < size and self.plan.sharded_here:
+                    expected = self.plan.yielded(step.items)[come : come + size]  # with the padding
+                if index is None or (index[: len(expected)] == expected).all():
                     completes, unfinished = come + size >= share, skipped > 0 and self.come > 0
                     padded = share * self.plan.num_ranks
                     scale = padded / number if padded > number else None
                     skips = (skipped, come - (0 if skipped else self.come))
-                    return Place(
-                        self, skips, step, come, len(real), completes, scale, unfinished, self.position
-                    )
+                    return Place(self, skips, step, come, len(real), completes, scale, unfinished)
                 come += max(size, 1)
             come = 0
         return None
@@ -177,21 +186,19 @@ class EpochOrder:
     were handed out and not yet trained on are part of the state, so that a resumed run trains on them.
     """
 
-    def __init__(self, num_items: int, *, seed: int, draw: Draw) -> None:
-        """Use `draw(number, generator)` for the epochs that draw with replacement."""
+    def __init__(self, num_items: int, *, seed: int, draw: Draw | None) -> None:
+        """Use `draw(number, generator)` to draw with replacement; None for a permutation."""
         self.num_items = num_items
         self.seed = seed
         self.epoch: int | None = None
         self._draw = draw
         self._has_warned = False
-        self._begin(scans=True)
+        self._begin()
 
-    def _begin(self, *, scans: bool) -> None:
-        self.items = EpochItems(
-            self.num_items, seed=self.seed, epoch=self.epoch or 0, scans=scans, draw=self._draw
-        )
+    def _begin(self) -> None:
+        self.items = EpochItems(self.num_items, seed=self.seed, epoch=self.epoch or 0, draw=self._draw)
         self.position = 0
-        self.asked = self.recorded = False  # whether somebody iterated, and trained, in this epoch
+        self.recorded = False  # whether somebody trained in this epoch
         self._ended_at: int | None = None  # where an iteration began that ran to its end
         # Iterations that somebody goes on with, and the latest ones: their batches may still come back.
         self._alive: WeakSet[Handout] = WeakSet()
@@ -199,23 +206,30 @@ class EpochOrder:
         self._leader: Handout | None = None  # the iteration that was trained on last
         self._active: Handout | None = None  # the one that handed out last
         self._come = 0  # items of a step in the user's own order
+        self._num_trained = self._num_skipped = 0  # steps
         self._checksum = Checksum()
 
-    def begin(self, epoch: int, *, scans: bool) -> None:
-        """Begin `epoch`, in a new permutation (`scans`) or with draws."""
+    def begin(self, epoch: int) -> None:
+        """Begin `epoch`, in a new permutation or with new draws."""
         self.epoch = epoch
-        self._begin(scans=scans)
+        self._begin()
 
     def end(self, method: str, *, by_order: bool) -> None:
         """Warn, once, of an epoch that was trained in another order than the one handed out."""
         if self._has_warned or not self.recorded:
             return
         message = None
-        if by_order and not self.asked:
+        if by_order and not self._recent:
             message = (
                 f"Method {method!r} emphasises by the order of the instances, but nobody asked for that "
                 f"order in epoch {self.epoch}: give the DataLoader `sampler=bias.sampler(…)`. If you draw "
                 "from `bias.probabilities()` yourself, ignore this warning."
+            )
+        elif 2 * self._num_skipped >= max(self._num_trained, 2):
+            message = (
+                f"Of the steps handed out in epoch {self.epoch}, {self._num_trained} were trained on and "
+                f"{self._num_skipped} skipped. Where something else deals the batches out to the ranks "
+                "(Accelerate), pass `shard=False` to `bias.sampler`."
             )
         elif not self._checksum.agrees():
             message = (
@@ -224,7 +238,7 @@ class EpochOrder:
             )
         if message is not None:
             self._has_warned = True
-            warnings.warn(message, stacklevel=4)
+            warnings.warn(message, stacklevel=3)
 
     def resize(self, num_items: int) -> None:
         """Order another number of items: the sentences of a tagging task, whose words are the instances."""
@@ -236,13 +250,17 @@ class EpochOrder:
                 f"{num_items}: pass the same `num_sequences` as before, or begin another epoch first."
             )
         self.num_items = num_items
-        self._begin(scans=self.items.scans)
+        self._begin()
 
     def hand_out(self, plan: Plan) -> Handout:
         """Begin an iteration over the rest of the epoch."""
         if self.epoch is None:
             raise RuntimeError(
                 "The order needs to know the epoch: call `bias.set_epoch(epoch)` before iterating."
+            )
+        if plan.num_items != self.num_items:
+            raise RuntimeError(
+                f"This sampler orders {plan.num_items} items, but a later one {self.num_items}: use that one."
             )
         left = self.num_items - self.position
         # A last short step may have been fetched but not trained on. Asking for it twice in vain shows that
@@ -253,7 +271,6 @@ class EpochOrder:
                 "pass that does not train, such as the training accuracy, needs a loader of its own, without "
                 "the bias's sampler."
             )
-        self.asked = True
         handout = Handout(self, plan, self.items.generator_at(self.position))
         self._alive.add(handout)
         self._recent.append(handout)
@@ -268,21 +285,29 @@ class EpochOrder:
     def find(self, index: np.ndarray | None, size: int, *, strict: bool = True) -> Place | None:
         """Return where a batch stands, None where nothing was handed out: its order is the user's own.
 
-        Several iterations may have handed out the same batch: the one that skips least is meant, and of
-        equal ones the one that has not gone ahead. `strict` refuses a batch that was not handed out.
+        Several iterations may have handed out the same batch: the one that skips least is meant, of equal
+        ones the one trained on last, then the one that has not gone ahead. A batch without an index belongs
+        to the iteration that handed out last; in the middle of a step, to the one trained on last, unless
+        its iterator was left. `strict` refuses a batch that was not handed out.
         """
-        if index is None:  # it cannot be compared: it is of the iteration that handed out last
-            handouts = [] if self._active is None else [self._active]
+        leader = self._leader
+        if index is None:
+            in_step = leader is not None and leader.come > 0 and not leader.is_closed
+            handouts = [each for each in (leader if in_step else self._active,) if each is not None]
+        elif leader is not None and (place := leader.find(index, size)) and place.skips == (0, 0):
+            return place  # nothing skips less, and searching all iterations takes long
         elif len(self._recent) < MOST_RECENT:
             handouts = list(self._recent)
         else:
             handouts = list({id(each): each for each in (*self._recent, *self._alive)}.values())
-        places = [place for each in handouts if (place := each.find(index, size)) is not None]
-        if places:
-            place = min(places, key=lambda each: (*each.skips, each.handout is not self._leader, each.ahead))
-            return place if place.handout is self._leader else place._replace(restarts=True)
+        found = [(place, each) for each in handouts if (place := each.find(index, size)) is not None]
+        if found:
+            place, handout = min(
+                found, key=lambda pair: (pair[0].skips, pair[1] is not leader, pair[1].position)
+            )
+            return place._replace(restarts=handout is not leader)
         if strict and handouts:
-            raise ValueError(self._stranger(self._leader or handouts[-1], index, size))
+            raise ValueError(self._stranger(leader or handouts[-1], index, size))
         return None
 
     def _stranger(self, handout: Handout, index: np.ndarray | None, size: int) -> str:
@@ -300,7 +325,7 @@ class EpochOrder:
     def take_back(self, index: Array, host_index: np.ndarray | None, plan: Plan | None) -> Place:
         """Count a batch as trained on. Where nothing was handed out, `plan` says how large a step is.
 
-        `host_index` is the index on the CPU, None where it is on a GPU. Words do not tell their sentences.
+        `host_index` is the index, None where it cannot be compared: on a GPU, or of words.
         """
         words, size = index.ndim > 1, len(index)
         if plan is not None and plan.sentences and not words:
@@ -308,7 +333,7 @@ class EpochOrder:
                 "The sampler was made with `num_sequences`, so `index` must have the shape (sentences, "
                 f"words), but got {tuple(index.shape)}."
             )
-        place = self.find(None if words else host_index, size)
+        place = self.find(host_index, size)
         self.recorded = True
         if place is None or place.handout is None:
             come = self._come + size
@@ -318,6 +343,8 @@ class EpochOrder:
         self._leader = handout = place.handout
         for _ in range(place.skips[0] + place.completes):
             handout.steps.popleft()
+        self._num_skipped += place.skips[0]
+        self._num_trained += place.completes
         handout.come = 0 if place.completes else place.come + size
         if place.completes:
             self.position = place.step.position + len(place.step.items)
@@ -328,32 +355,33 @@ class EpochOrder:
     def undo(self, place: Place) -> None:
         """Count a step as not trained on: its visits could not be taken in."""
         self.position = place.step.position
-        if place.handout is not None and place.completes:
-            place.handout.steps.appendleft(place.step)
+        if place.handout is not None:
+            place.handout.come = 0 if place.completes else place.come
+            if place.completes:
+                place.handout.steps.appendleft(place.step)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave iterations out of a copy: it goes on where training stands."""
-        left_out = ("_alive", "_recent", "_leader", "_active")
-        values = {name: value for name, value in vars(self).items() if name not in left_out}
-        return {**values, "where": self.state_dict()}
+        kept = {name: vars(self)[name] for name in ("seed", "_draw", "_has_warned")}
+        return {"kept": kept, "where": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on where the original stood."""
-        vars(self).update(state)
+        vars(self).update(state["kept"])
         self.load_state_dict(state["where"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the epoch stands."""
         pending, generator_state = self.items.pending(self.position)
         if self._leader is not None and self._leader.generator is not None:
-            steps = [step.items for step in self._leader.steps if step.position >= self.position]
+            steps = [step.items for step in self._leader.steps]
             pending = np.concatenate([np.empty(0, dtype=np.int64), *steps])
             generator_state = self._leader.generator.get_state()
         return {
             "epoch": self.epoch,
-            "scans": self.items.scans,
             "num_items": self.num_items,
             "position": self.position,
+            "come": self._come,
             "pending": torch.from_numpy(pending.copy()),
             "generator": generator_state,
         }
@@ -370,6 +398,7 @@ class EpochOrder:
             raise ValueError(
                 f"The stored `position` is {position}, beyond the {num_items} items of an epoch."
             )
+        checks.integer("come", state.get("come", 0), at_least=0)
         pending = state["pending"]
         if pending.dim() != 1 or pending.dtype != torch.int64 or len(pending) > num_items - position:
             raise ValueError(f"The stored draws have shape {tuple(pending.shape)} and {pending.dtype}.")
@@ -379,7 +408,7 @@ class EpochOrder:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood."""
         self.epoch, self.num_items = state["epoch"], state["num_items"]
-        self._begin(scans=bool(state["scans"]))
-        self.position = state["position"]
+        self._begin()
+        self.position, self._come = state["position"], state.get("come", 0)
         # A scan's permutation comes again from the epoch's seed; draws depend on those before them.
         self.items.go_on(self.position, state["pending"].numpy(), state["generator"])

@@ -163,6 +163,8 @@ class Validation:
         errors = [*state["errors"], *([] if state["latest"] is None else [state["latest"]])]
         if not all(isinstance(error, float) and 0 <= error <= 1 for error in errors):
             raise ValueError("The stored validation errors are no shares from 0 to 1.")
+        if not isinstance(state["has_warned"], bool):
+            raise TypeError(f"Expected `has_warned` to be a bool, but got {state['has_warned']!r}.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood."""
