@@ -125,6 +125,29 @@ def test_binary_targets_other_than_zero_and_one():
         bias.loss(torch.ones(2), torch.tensor([0.5, 1.0]), [0, 1])
 
 
+def test_a_newcomers_mistakes_are_named():
+    bias = ab.ActiveBias("wpv", num_instances=10, num_classes=2)
+    bias.set_epoch(0)
+    with pytest.raises(ValueError, match=r"as `with_index` brings it"):
+        bias.loss(torch.ones(2, 2), torch.tensor([0, 1]), 3)
+    with pytest.raises(ValueError, match=r"-1 is the padding of `TokenIndex`.*`ignore_index`"):
+        bias.loss(torch.ones(1, 2, 2), torch.tensor([[0, 1]]), torch.tensor([[3, -1]]))
+    with pytest.raises(ValueError, match=r"wrap the outermost one in `with_index`"):
+        bias.record([10], [0.5])
+    with pytest.raises(ValueError, match=r"`tokens\(sentence, width=…\)`"):
+        bias.loss(torch.ones(2, 3, 2), torch.zeros(2, 3, dtype=torch.int64), [0, 1])
+    with pytest.raises(ValueError, match=r"use `logits\.squeeze\(-1\)`"):
+        bias.loss(torch.ones(2, 1), torch.tensor([0, 1]), [0, 1])
+    with pytest.raises(TypeError, match="wrap it once"):
+        ab.with_index(ab.with_index([1, 2]))
+    with pytest.raises(IndexError, match=r"bias\.sampler\(num_sequences=…\)"):
+        ab.with_index([1, 2])[2]
+    order = list(bias.sampler(batch_size=5))
+    bias.record(order[:3], [0.5] * 3)
+    with pytest.raises(ValueError, match=r"A batch of 3 came back.*hands out steps of 5.*must divide it"):
+        bias.record(order[3:6], [0.5] * 3)
+
+
 def test_shapes_of_record_and_weigh(bias):
     with pytest.raises(ValueError, match=r"`prob` and `index`.*\(1,\) and \(2,\)"):
         bias.record([0, 1], [0.5])

@@ -72,7 +72,10 @@ def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
     """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`; floats are refused."""
     tensor = tensor_of("index", index)
     if tensor.dim() == 0:
-        raise ValueError("Expected `index` to hold one index per instance, but got a single number: use [i].")
+        raise ValueError(
+            "Expected `index` to hold one index per instance, as `with_index` brings it into the batch, but "
+            "got a single number: use [i] for a single instance."
+        )
     if tensor.numel() == 0 and not isinstance(index, torch.Tensor):
         tensor = tensor.long()  # an empty list has no type
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
@@ -120,10 +123,15 @@ def batch(
 ) -> Batch:
     """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped."""
     given, index = index, index_tensor(index, history.device)
+    if losses is not None and losses.dim() == 2 and index.dim() == 1:
+        raise ValueError(
+            f"Expected `index` to have the shape of the targets, {tuple(losses.shape)}, but got "
+            f"{tuple(index.shape)}: number the words by `TokenIndex`, `tokens(sentence, width=…)`."
+        )
     prob = probability_tensor(prob, history.device)
-    same_shape("prob", prob, "index", index)
     if losses is not None:
         same_shape("per_instance_loss", losses, "index", index)
+    same_shape("prob", prob, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:
         return Batch(index, prob, mask, to_compare(given))
@@ -166,9 +174,12 @@ def index_range(index: Array, num_instances: int) -> None:
     low, high = index.min(), index.max()
     if low < 0 or high >= num_instances:
         wrong = low if low < 0 else high
+        hint = "`num_instances` is the length of the data set; wrap the outermost one in `with_index`"
+        if wrong == -1:
+            hint = "-1 is the padding of `TokenIndex`, whose target must be `ignore_index`"
         raise ValueError(
             f"Expected `index` to be from 0 to {num_instances - 1} (num_instances={num_instances}), "
-            f"but got {wrong}."
+            f"but got {wrong}: {hint}."
         )
 
 

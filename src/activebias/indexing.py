@@ -23,6 +23,8 @@ class IndexedDataset(Dataset[Any]):
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
                 f"instance is known by its position, but got {type(dataset).__name__}."
             )
+        if isinstance(dataset, IndexedDataset):
+            raise TypeError("with_index was given a data set that has an index already: wrap it once.")
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -46,7 +48,8 @@ class IndexedDataset(Dataset[Any]):
         if not 0 <= index < len(self.dataset):
             raise IndexError(
                 f"Instance {index} was asked for, but the data set has {len(self.dataset)}: "
-                "`num_instances` must be the length of the data set."
+                "`num_instances` must be the length of the data set. In tagging, pass the number of "
+                "sentences to the sampler: `bias.sampler(num_sequences=…)`."
             )
         return index
 

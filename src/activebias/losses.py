@@ -56,8 +56,8 @@ def weighted(losses: torch.Tensor, prob: Any, mask: Any, *, visit: Visit, reduct
         raise RuntimeError(
             "The bias remembers every batch that is weighed, once, but this one is computed without "
             "gradients or a second time: to evaluate, use torch's own loss; with activation "
-            "checkpointing, compute the loss outside of the checkpointed block; to remember probabilities "
-            "alone, call `bias.record`."
+            "checkpointing, compute the loss outside of the checkpointed block; to remember the "
+            "probabilities of a training batch alone, call `bias.record`."
         )
     weights = visit(losses, prob, mask)
     if reduction == "mean":
@@ -117,9 +117,10 @@ def cross_entropy(
     if logits.shape == targets.shape:
         return _binary(logits, targets, num_classes, ignore_index, label_smoothing)
     if logits.shape != (*targets.shape, num_classes):
+        hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
         raise ValueError(
             f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
-            f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}."
+            f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
         )
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")

@@ -9,12 +9,11 @@ import torch
 
 from activebias import checks, emphasis, statistics
 from activebias._arrays import Array, as_tensor, native
-from activebias.checks import Batch
 from activebias.drawing import BlockSums, draw, draw_directly, padded_length
 from activebias.graphs import Graphed, Shape
 from activebias.history import PredictionHistory, Visits
 from activebias.methods import Method
-from activebias.order import Place
+from activebias.places import Place
 from activebias.statistics import Estimate
 
 # A pass over the data set costs about as much as drawing a 64th of it through the tree of sums.
@@ -202,7 +201,7 @@ class InstanceMemory:
         return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
 
     def visit(
-        self, batch: Batch, place: Place, exchange: Exchange | None
+        self, batch: checks.Batch, place: Place, exchange: Exchange | None
     ) -> tuple[torch.Tensor, torch.Tensor | int | None]:
         """Look the weights of a batch up; where it completes its step, take the step's visits in.
 

@@ -9,7 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -19,6 +19,7 @@ from activebias import checks
 from activebias._arrays import Array
 from activebias.checksum import Checksum
 from activebias.epoch_items import Draw, EpochItems
+from activebias.places import Place, Step
 
 # Iterations of one epoch that are remembered when their iterators are gone.
 MOST_RECENT = 8
@@ -78,40 +79,6 @@ class Plan:
             return items[self.rank * share + come : self.rank * share + min(come + size, share)]
         first = come * self.num_ranks + self.rank * size
         return items[first : first + size]
-
-
-class Step(NamedTuple):
-    """A step that was handed out: its items on all ranks, and their position in the epoch."""
-
-    position: int
-    items: np.ndarray
-
-
-class Place(NamedTuple):
-    """Where a batch stands among the steps that were handed out.
-
-    Attributes:
-        handout: the iteration that it is part of; None in the user's own order.
-        skips: how many steps, and how many entries of its step, the caller has skipped before it.
-        step: the step that it is part of.
-        come: how many entries of this step came before it.
-        num_real: how many of its entries are items; the others are padding.
-        completes: whether it is the last batch of its step.
-        padding_scale: by how much more the items weigh in a mean that counts the step's padding too; None
-            if the step has no padding, on no rank.
-        leaves_unfinished: whether an earlier step of its iteration was left before its last batch.
-        restarts: whether its iteration is another one than before: visits that wait for their step are void.
-    """
-
-    handout: "Handout | None"
-    skips: tuple[int, int]
-    step: Step
-    come: int
-    num_real: int
-    completes: bool
-    padding_scale: float | None
-    leaves_unfinished: bool
-    restarts: bool = False
 
 
 class Handout:
@@ -312,15 +279,19 @@ class EpochOrder:
 
     def _stranger(self, handout: Handout, index: np.ndarray | None, size: int) -> str:
         batch_size = handout.plan.batch_size
-        if size > batch_size or index is None:
+        if size > batch_size or index is None or (handout.come and batch_size % size):
             return (
                 f"A batch of {size} came back, but `bias.sampler(batch_size={batch_size})` hands out steps "
                 f"of {batch_size}: pass the number of instances that this rank trains on per optimiser step. "
                 "The loader's batch size must divide it."
             )
-        step = handout.steps[0].items[:5].tolist() if handout.steps else []
-        expected = f"{step} … was handed out" if step else "every batch handed out has come back already"
-        return f"The index {index[:5].tolist()} … came back, but {expected}. {ADVICE}"
+        came = f"The index {index[:5].tolist()} … came back, but"
+        if not handout.steps:
+            return (
+                f"{came} every batch handed out has come back already: pass every batch to the bias once. To "
+                "evaluate, use torch's own loss."
+            )
+        return f"{came} {handout.steps[0].items[:5].tolist()} … was handed out. {ADVICE}"
 
     def take_back(self, index: Array, host_index: np.ndarray | None, plan: Plan | None) -> Place:
         """Count a batch as trained on. Where nothing was handed out, `plan` says how large a step is.
