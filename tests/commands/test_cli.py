@@ -157,8 +157,8 @@ def test_reproduce_everything_tells_what_is_left_out(tmp_path):
     result = run("reproduce", "--json", "--out", tmp_path, "--data", nowhere)
     assert json.loads(result.stdout) == {"rows": []}
     rows = [name for name in RECIPES if get_recipe(name).row is not None]
-    assert all(f"{name} is left out" in result.stderr for name in rows)
-    assert result.stderr.count("is left out") == len(rows)
+    assert all(f"{name} is skipped" in result.stderr for name in rows)
+    assert result.stderr.count("is skipped") == len(rows)
     assert "no results" in run("reproduce", "mnist-fc", "--trials", "0", "--out", tmp_path).stderr
 
 
@@ -305,7 +305,7 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert complaint.rstrip().endswith("Stopped. The same command goes on where it was.")
+    assert complaint.rstrip().endswith("Stopped. Run the same command again to resume.")
     done = len(stored.read_text().splitlines())
     assert done % 4 == 0
     finished = run("compare", "digits", "--methods=scan", "--trials", done, "--json", "--out", tmp_path)
