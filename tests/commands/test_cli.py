@@ -108,7 +108,7 @@ def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
     assert "trial 1" not in again.stderr
     assert again.stdout == first.stdout
     assert "Epochs: 3 instead of 40; burn-in, in proportion: 1 instead of 8." in first.stdout
-    assert "Last 10 epochs: there are 3 only" in " ".join(first.stdout.split())
+    assert "Last 10 epochs: there are only 3" in " ".join(first.stdout.split())
     more = run(*SHORT, "--trials", "3", "--noise", "0", "--quiet", "--out", tmp_path)
     assert more.stderr == ""
     assert "Label noise" not in more.stdout
