@@ -136,7 +136,7 @@ class Run:
         """Train one epoch, and append its errors to the curves."""
         burn_in = self.bias.burn_in
         if len(self.biases) > 1 and isinstance(burn_in, int) and self.epoch >= burn_in:
-            raise RuntimeError(f"The burn-in is over after {burn_in} epochs: branch into single methods.")
+            raise RuntimeError(f"The burn-in ended after epoch {burn_in}: branch into single methods.")
         started = time.perf_counter()
         with _own_random_state(derived_seed(self.task.seed, f"epoch {self.epoch}"), self.device):
             self._train_epoch()
