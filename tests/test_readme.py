@@ -124,12 +124,7 @@ def test_readme_is_short():
     assert len(lines) <= 200
 
 
-# docs/reproduction.md is made by command, in part from source; docs/design.md is not wrapped yet.
-@pytest.mark.parametrize(
-    "page",
-    [page for page in blocks.pages() if page.name not in ("reproduction.md", "design.md")],
-    ids=name,
-)
+@pytest.mark.parametrize("page", blocks.pages(), ids=name)
 def test_lines_are_short(page):
     """Outside tables, whose rows cannot be wrapped."""
     lines = page.read_text(encoding="utf-8").splitlines()

@@ -60,7 +60,7 @@ def test_screen_shows_the_top_and_no_control_characters(run):
     assert "HYPERLINK" in result.output
     assert "<b>dog</b>" in result.output
     assert "a.png" not in result.output
-    assert "For 1 of 4 instances the model believes in another class" in result.output
+    assert "For 1 of 4 instances the model believes in a class other than the label" in result.output
     everything = invoke("audit", run.path, "--top", 4).output
     assert "[31md.png" in everything
     assert "\x1b" not in everything
@@ -81,7 +81,7 @@ def test_a_long_name_and_a_weak_judge_on_the_screen(tmp_path):
         for errors in ([40.0] * 4, [4.0] * 4)
     )
     output = invoke("audit", weak.path).output
-    assert "The validation error is 40 % at best" in output
+    assert "The lowest validation error is 40 %" in output
     assert output.count("n") < 20 * 60
     assert "weak judge" not in invoke("audit", good.path).output
 

@@ -108,7 +108,7 @@ def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
     assert "trial 1" not in again.stderr
     assert again.stdout == first.stdout
     assert "Epochs: 3 instead of 40; burn-in, in proportion: 1 instead of 8." in first.stdout
-    assert "Last 10 epochs: there are 3 only" in " ".join(first.stdout.split())
+    assert "Last 10 epochs: there are only 3" in " ".join(first.stdout.split())
     more = run(*SHORT, "--trials", "3", "--noise", "0", "--quiet", "--out", tmp_path)
     assert more.stderr == ""
     assert "Label noise" not in more.stdout
@@ -157,8 +157,8 @@ def test_reproduce_everything_tells_what_is_left_out(tmp_path):
     result = run("reproduce", "--json", "--out", tmp_path, "--data", nowhere)
     assert json.loads(result.stdout) == {"rows": []}
     rows = [name for name in RECIPES if get_recipe(name).row is not None]
-    assert all(f"{name} is left out" in result.stderr for name in rows)
-    assert result.stderr.count("is left out") == len(rows)
+    assert all(f"{name} is skipped" in result.stderr for name in rows)
+    assert result.stderr.count("is skipped") == len(rows)
     assert "no results" in run("reproduce", "mnist-fc", "--trials", "0", "--out", tmp_path).stderr
 
 
@@ -173,12 +173,12 @@ def test_reproduce_tells_results_of_other_settings_from_none(tmp_path):
     )
     ResultStore(tmp_path).append(short)
     assert show().stderr == (
-        f"mnist-fc: the 1 results in {path} are of other settings; the latest has epochs 3 instead of 60, "
+        f"mnist-fc: {path} has only results of other settings (1); the latest has epochs 3 instead of 60, "
         "burn_in 1 instead of 20.\n"
     )
     ResultStore(tmp_path).append(replace(short, config=recipe.config()))
     assert (
-        show("--methods", "scan,we").stderr == f"mnist-fc: {path} has results of wd, but none of scan, we.\n"
+        show("--methods", "scan,we").stderr == f"mnist-fc: {path} has results of wd, but not of scan, we.\n"
     )
 
 
@@ -186,7 +186,7 @@ def test_one_epoch_says_that_nothing_is_emphasised(tmp_path):
     text = " ".join(run(*SHORT, "--epochs", "1", "--out", tmp_path).stdout.split())
     assert "digits, 2 trials, 1 epoch " in text
     assert "Epochs: 1 instead of 40; burn-in, in proportion: 0 instead of 8." in text
-    assert "no history before it is scanned" in text
+    assert "In a single epoch no instance has a history yet: all weights are equal." in text
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -305,7 +305,7 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert complaint.rstrip().endswith("Stopped. The same command goes on where it was.")
+    assert complaint.rstrip().endswith("Stopped. Run the same command again to resume.")
     done = len(stored.read_text().splitlines())
     assert done % 4 == 0
     finished = run("compare", "digits", "--methods=scan", "--trials", done, "--json", "--out", tmp_path)
@@ -328,7 +328,7 @@ def test_progress(tmp_path, terminal):
             max(len(line) for line in re.split("[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))) <= 80
         )
     else:
-        assert text.startswith("digits: 2 models side by side (cpu takes ")
+        assert re.match(r"digits: 2 models side by side \(at most \d+ at once on cpu\)\.", text)
         assert text.count("\n") == 3
         assert re.search(r"digits, trial 0, WD: best test error [0-9.]+ %, [0-9.]+ s \(2 of 2\)", text)
     with show_trials("digits", 4, 2, console=console, quiet=True) as listener:

@@ -56,13 +56,13 @@ def test_images(tmp_path):
     assert said.startswith("Trained on 120 images of 10 classes: validation error")
     assert "`activebias audit runs/photos`" in said
     assert "`activebias report runs/photos`" in said
-    assert "broken.png: it is no image that can be read" in result.stderr
+    assert "broken.png: it is not a readable image" in result.stderr
     assert "photos: epoch 3 of 3, validation error" in result.stderr
     folder = read_run("runs/photos")
     wrong = check(folder)
     assert folder.info.kind == "images"
     assert folder.info.method == "wtc"
-    assert [each["why"] for each in folder.info.skipped] == ["it is no image that can be read"]
+    assert [each["why"] for each in folder.info.skipped] == ["it is not a readable image"]
     assert 100 * np.mean(wrong) == pytest.approx(folder.info.curves["validation_error"][-1])
     with torch.no_grad():
         logits = load_model(folder)(torch.from_numpy(folder.inputs().images[:, None]))
@@ -160,7 +160,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
     monkeypatch.setattr(Run, "train_epoch", stopped)
-    assert "The same command goes on where it was." in run(*arguments, "--out", "again", code=130).stderr
+    assert "Run the same command again to resume." in run(*arguments, "--out", "again", code=130).stderr
     assert not (tmp_path / "again").exists()
     seen = []
     monkeypatch.setattr(Run, "train_epoch", lambda self: (seen.append(1), train_epoch(self)))
@@ -203,12 +203,20 @@ def test_a_burn_in_as_long_as_the_training_is_said(tmp_path, burn_in):
     result = run(*arguments)
     (sentence,) = read_run("runs/wine").info.warnings
     assert sentence == (
-        f"A burn-in of {burn_in} epochs leaves none of the training's 2, so that nothing was emphasised. "
-        f"Train for more than {burn_in} epochs, or give a smaller `--burn-in`."
+        f"The burn-in ({burn_in} epochs) covers the whole training (2 epochs), so that no instance was "
+        f"emphasised. Train for more than {burn_in} epochs, or give a smaller `--burn-in`."
     )
     assert result.stderr == f"Warning: {sentence}\n"
     assert "emphasised" not in result.stdout
     assert run(*arguments, "--method", "scan").stderr == "", "scan never emphasises"
+
+
+def test_one_epoch_is_singular(tmp_path):
+    write_wine(tmp_path / "wine.csv")
+    result = run("--csv", "wine.csv", "--target", "target", "--epochs", 1, "--burn-in", 1, "--quiet")
+    assert "The burn-in (1 epoch) covers the whole training (1 epoch)" in result.stderr
+    assert "Train for more than 1 epoch, or give" in result.stderr
+    assert " after 1 epoch (best " in " ".join(result.stdout.split())
 
 
 def test_a_model_that_gets_nothing_right_is_said(tmp_path):
@@ -231,7 +239,8 @@ def test_a_burn_in_by_number_and_notes_in_quiet(tmp_path):
     assert folder.info.burn_in == 1
     assert folder.info.warnings == ()
     assert (folder.instances().weight != 1).any()
-    assert result.stderr == "Column 'same' is the same everywhere: it is left out.\n"
+    assert result.stderr == "Column 'same' has only one value: it is not used.\n"
+    assert "The burn-in took 1 epoch, then wtc emphasised instances." in " ".join(result.stdout.split())
 
 
 def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
@@ -267,7 +276,7 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         (
             ["--csv", "wine.csv", "--target", "target", "--out", "taken"],
             1,
-            "taken exists and is no run folder",
+            "taken exists and is not a run folder",
         ),
         (["--images", "nowhere"], 1, "There is no folder nowhere"),
         (["--conll", "nowhere"], 1, "There is no file nowhere"),

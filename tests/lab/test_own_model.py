@@ -255,7 +255,7 @@ def test_results_cannot_go_into_a_file(tmp_path):
         (
             {"epochs": 2},
             ValueError,
-            "Expected `burn_in` to be less than `epochs`, 2, but got 2: nothing would be",
+            "Expected `burn_in` to be less than `epochs`, 2, but got 2: no instance would be",
         ),
         (
             {"methods": TWO_OF_ONE_NAME},

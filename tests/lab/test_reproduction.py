@@ -90,17 +90,21 @@ def stored(folder, differences, row="mnist-fc", seconds=2.0):
     return store
 
 
+def unwrapped(page):
+    return " ".join(page.split())
+
+
 def test_what_holds_is_counted(tmp_path):
     # The paper: WD, WPV and WTC better than Scan, WE worse.
     page = module.page(
         stored(tmp_path, {"wd": -1.0, "we": -1.0, "wpv": -1.0, "wtc": 1.0}), tmp_path, "figures"
     )
     assert (
-        "**2 of 4 comparisons hold** in 1 rows; of the others 0 are a difference here alone, 0 in the paper "
-        "alone, 2 say the opposite. 2 have the paper's sign"
-    ) in page
+        "**2 of 4 comparisons hold** in 1 row. Of the others, 0 are significant only here, 0 only in the "
+        "paper, 2 have opposite findings. 2 comparisons have the paper's sign"
+    ) in unwrapped(page)
     assert "| [mnist-fc](#mnist-fc) | 3 | 10 | 2 of 4 | CPU | 2 |" in page
-    assert "| mnist-cnn | 0 | 20 | open: not run yet, nothing is claimed" in page
+    assert "| mnist-cnn | 0 | 20 | open: not run yet |" in page
     assert "OntoNotes 5.0 is licensed" in page
 
 
@@ -108,16 +112,16 @@ def test_a_difference_that_only_one_side_sees_is_counted_apart(tmp_path):
     # The paper: no difference between WD and Scan on TREC, WPV better.
     page = module.page(stored(tmp_path, {"wd": -1.0, "wpv": 0.0}, row="qt-cnn"), tmp_path, "figures")
     assert (
-        "- Best test error %: **0 of 2 comparisons hold** in 1 rows; of the others 1 are a difference here "
-        "alone, 1 in the paper alone, 0 say the opposite."
-    ) in page
+        "- Best test error %: **0 of 2 comparisons hold** in 1 row. Of the others, 1 is significant only "
+        "here, 1 only in the paper, 0 have opposite findings."
+    ) in unwrapped(page)
 
 
 def test_the_last_epochs_are_judged_by_the_other_standard_errors_too(tmp_path):
     # The paper, on TREC: Scan 18.59 ± 0.01 and WD 18.52 ± 0.01 in the last ten epochs, ± 0.08 in the best.
     page = module.page(stored(tmp_path, {"wd": 0.0}, row="qt-cnn"), tmp_path, "figures")
     assert "- Last 10 epochs %: **0 of 1 comparisons hold**" in page
-    assert "with its standard errors of the best error 1 of 1 comparisons hold" in page
+    assert "standard errors of the best error instead, 1 of 1 comparisons hold" in unwrapped(page)
 
 
 def test_seconds_of_parts_are_marked(tmp_path):
@@ -130,7 +134,8 @@ def test_a_variant_of_a_row_is_shown_but_not_counted_again(tmp_path):
     stored(tmp_path, {"wd": -1.0, "we": 1.0}, row="cifar10-lr-as-printed")
     both = module.page(store, tmp_path, "figures")
     assert "## cifar10-lr-as-printed" in both
-    summaries = [re.findall(r"^- .* comparisons hold.*$", page, re.MULTILINE) for page in (once, both)]
+    summaries = [page.partition("| row |")[0] for page in (once, both)]
+    assert "comparisons hold" in summaries[0]
     assert summaries[0] == summaries[1]
 
 

@@ -136,8 +136,8 @@ def test_reproduction_beside_the_paper():
     assert [rows[name][8] for name in ("Scan", "WD", "WE", "WPV", "WTC")] == ["–", "yes", "yes", "no", "yes"]
     notes = " ".join(table.notes)
     assert "Findings: 3 of 4 hold" in notes
-    assert "of 10 pairs of methods 8 agree with the paper, 0 are undecided, 2 disagree" in notes
-    assert "The other way round in the paper: WPV < Scan, WPV < WE." in notes
+    assert "Order of 10 pairs of methods: 8 as in the paper, 0 undecided, 2 opposite" in notes
+    assert "Opposite order in the paper: WPV < Scan, WPV < WE." in notes
     assert paper_findings(results) == [
         ("wd", "better", "better"),
         ("we", "worse", "worse"),
@@ -156,7 +156,7 @@ def test_reproduction_of_methods_the_paper_does_not_have():
 def test_reproduction_of_another_row():
     results = trials({"scan": 62.0, "wpv": 60.0}, 3, recipe="cifar10-lr-calibrated")
     with pytest.raises(
-        ValueError, match=r"Expected `row` to be one of the paper's, mnist-cnn.*'cifar10-lr-calibrated'"
+        ValueError, match=r"Expected `row` to be a row of the paper, mnist-cnn.*'cifar10-lr-calibrated'"
     ):
         reproduction_table(results)
     assert markdown_rows(reproduction_table(results, row="cifar10-lr"))["Scan"][3].startswith("62.4")

@@ -108,5 +108,5 @@ def test_wrong_inputs_are_refused():
     with pytest.raises(ValueError, match="`num_instances` to be larger, but got 5 and 4"):
         theory.draw_problem(generator(), num_instances=4)
     problem = theory.draw_problem(generator(), num_instances=50)
-    with pytest.raises(RuntimeError, match="did not settle within 1 iterations"):
+    with pytest.raises(RuntimeError, match="did not converge within 1 iterations"):
         theory.fit(problem, num_iterations=1)

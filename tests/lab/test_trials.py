@@ -101,11 +101,11 @@ def test_a_shared_run_does_not_go_beyond_the_burn_in():
     data = prepare(recipe, load_data(recipe), seed=0, device=CPU)
     run = build_run(recipe, data, [ab.get_method("scan"), ab.get_method("wd")], seed=0)
     run.train_epoch()
-    with pytest.raises(RuntimeError, match="burn-in is over after 1 epochs: branch"):
+    with pytest.raises(RuntimeError, match="burn-in ended after epoch 1: branch"):
         run.train_epoch()
     with pytest.raises(ValueError, match="all scanning or all drawing"):
         build_run(recipe, data, [ab.get_method("scan"), ab.get_method("sd")], seed=0)
-    with pytest.raises(ValueError, match="no memory of wpv"):
+    with pytest.raises(ValueError, match="no history of wpv"):
         build_run(recipe, data, [ab.get_method("wpv")], seed=0).load_state_dict(run.state_dict())
 
 

@@ -56,7 +56,7 @@ def test_images_with_the_same_bytes_in_several_class_folders(photos):
         (1, "digit 7", str(photos / "digit 7" / "same.png")),
     ]
     assert data.notes == (
-        "Duplicate images: 3, none of them divided between the parts.",
+        "Duplicate images: 3. Copies of the same input are never in both parts.",
         "Same input, different labels: 3 images in 1 group. The run folder's conflicts.csv lists them.",
     )
 
@@ -127,12 +127,12 @@ def test_a_validation_file_may_contradict_the_training_file(tmp_path):
     ]
     assert np.flatnonzero(data.conflicts.train).tolist() == [5]
     (duplicates, _) = data.notes
-    assert "The training part has 2 rows of the validation part too" in duplicates
+    assert "The training part has copies of 2 validation rows" in duplicates
 
 
 def test_from_training_to_the_report(photos):
     result = invoke("train", "--images", "photos", "--epochs", 2, "--seed", 1)
-    assert "Some inputs come with different labels: see runs/photos/conflicts.csv." in " ".join(
+    assert "Some inputs have different labels: see runs/photos/conflicts.csv." in " ".join(
         result.stdout.split()
     )
     assert "Same input, different labels: 3 images in 1 group." in result.stderr
@@ -140,7 +140,7 @@ def test_from_training_to_the_report(photos):
     assert list(listed[0]) == ["group", "part", "label", "position", "instance"]
     assert {row["part"] for row in listed} == {"training"}
     said = " ".join(invoke("audit", "runs/photos", "--out", "all.csv").stdout.split())
-    assert "see runs/photos/conflicts.csv. 3 of the instances are among them" in said
+    assert "see runs/photos/conflicts.csv. In the training part: 3 instances" in said
     marked = [row for row in read_csv("all.csv") if row["conflict"]]
     assert {row["conflict"] for row in marked} == {"1"}
     assert {row["instance"] for row in marked} == {row["instance"] for row in listed}
@@ -157,10 +157,10 @@ def test_the_screen_speaks_of_the_column_conflict_where_it_shows_one(photos):
     assert num_before, "choose another seed: some rows must come before the first conflict"
     for top in (num_before, num_before + 1):
         said = " ".join(invoke("audit", "runs/photos", "--top", top).stdout.replace("┃", "│").split())
-        assert "3 of the instances are among them, numbered in the column conflict." in said
+        assert "In the training part: 3 instances, numbered in the column conflict." in said
         assert "│ conflict │" in said
     said = " ".join(invoke("audit", "runs/photos", "--top", 0).stdout.split())
-    assert "3 of the instances are among them. Write all" in said
+    assert "In the training part: 3 instances. Write all instances" in said
     said = " ".join(invoke("audit", "runs/photos", "--top", 0, "--out", "all.csv").stdout.split())
     assert "numbered in the column conflict." in said
 
@@ -185,7 +185,7 @@ def test_conflicts_that_are_only_validated_on_are_said_too(photos):
     invoke("train", "--images", "photos", "--epochs", 1, "--seed", seed, "--validation", 0.4, "--quiet")
     assert len(read_csv("runs/photos/conflicts.csv")) == 3
     said = " ".join(invoke("audit", "runs/photos").stdout.split())
-    assert "see runs/photos/conflicts.csv. None of the instances here is among them." in said
+    assert "see runs/photos/conflicts.csv. None of these inputs is in the training part." in said
     assert "column conflict" not in said
     assert "│ conflict │" not in said.replace("┃", "│")
 

@@ -67,7 +67,7 @@ def test_bad_files_are_listed_and_end_nothing(photos):
         "yak.png",
     ]
     assert "truncated" in listed["broken.png"]
-    assert "no image" in listed["notes.txt"]
+    assert "not a readable image" in listed["notes.txt"]
     assert "empty" in listed["class zebra"]
     assert "no class" in listed["loose.png"]
     assert len(data.class_names) == 10
@@ -129,7 +129,7 @@ def test_duplicates_stay_on_one_side(photos):
         target = photos / ("digit 1" if k else "digit 2") / f"copy {k}.png"
         target.write_bytes(source.read_bytes())
     data = read(photos, validation=0.5)
-    assert data.notes[0] == "Duplicate images: 20, none of them divided between the parts."
+    assert data.notes[0] == "Duplicate images: 20. Copies of the same input are never in both parts."
     shown = {image.tobytes() for image in data.inputs.images}
     validated = {image.numpy().tobytes() for image in data.validation.inputs[0][:, 0]}
     assert not shown & validated
@@ -141,7 +141,7 @@ def test_a_folder_of_its_own_to_validate(photos, tmp_path):
     assert (len(data.train), len(data.validation)) == (200, 60)
     (other / "cat").mkdir()
     (other / "digit 0" / "0_0.png").rename(other / "cat" / "0.png")
-    with pytest.raises(ValueError, match=r"other has classes that .*photos has not: cat"):
+    with pytest.raises(ValueError, match=r"other has classes that .*photos does not have: cat"):
         read(photos, validation=other)
     with pytest.raises(ValueError, match="There is no folder"):
         read(photos, validation=tmp_path / "nowhere")
@@ -160,7 +160,7 @@ def test_what_is_refused(tmp_path, photos):
     (lonely / "one").mkdir()
     (lonely / "one" / "a.png").write_text("x")
     with pytest.raises(
-        ValueError, match=r"has only 'zero'\. Skipped: .*a\.png \(it is no image that can be read\)"
+        ValueError, match=r"has only 'zero'\. Skipped: .*a\.png \(it is not a readable image\)"
     ):
         read(lonely)
     nothing = tmp_path / "nothing"

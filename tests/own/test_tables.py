@@ -90,7 +90,7 @@ def test_missing_values_are_named_and_filled(wine, tmp_path):
     assert all(each["why"] == "it has no label" for each in data.skipped)
     notes = " ".join(data.notes)
     assert "Missing values in alcohol (9), ash (1), colour (3)" in notes
-    assert "Column 'empty' has no values: it is left out." in notes
+    assert "Column 'empty' has no values: it is not used." in notes
     assert data.train.inputs[0].isfinite().all()
     assert {0, 20}.isdisjoint(data.train_position.tolist())
 
@@ -173,27 +173,27 @@ def test_mixed_types_are_named(wine, tmp_path):
     [
         (
             lambda k: f"0,{k % 7}",
-            "a decimal comma such as '0,0'; it is taken as categories: write them with a",
+            "a decimal comma such as '0,0'; it is used as categories: write them with a",
         ),
         (
             lambda k: f"1.{k:03d},5",
-            "a decimal comma such as '1.000,5'; it is left out as an identifier: write",
+            "a decimal comma such as '1.000,5'; it is not used, as an identifier: write",
         ),
         (
             lambda k: str(k % 5) if k % 3 else f"-{k % 9},25",
-            "a decimal comma such as '-0,25'; it is taken as",
+            "a decimal comma such as '-0,25'; it is used as",
         ),
         (
             lambda k: f"{k % 4 + 1},234",
-            "a thousands comma such as '1,234'; it is taken as categories: write them",
+            "a thousands comma such as '1,234'; it is used as categories: write them",
         ),
         (
             lambda k: f"{k % 100 / 100:.2f}%",
-            "a per cent sign such as '0.00%'; it is taken as categories: write",
+            "a per cent sign such as '0.00%'; it is used as categories: write",
         ),
         (
             lambda k: f"{k / 100:.2f} %",
-            "a per cent sign such as '0.00 %'; it is taken as text: write them without",
+            "a per cent sign such as '0.00 %'; it is used as text: write them without",
         ),
     ],
 )
@@ -225,11 +225,11 @@ def test_numbers_too_large_to_compute_with_are_missing_and_named(wine, tmp_path,
     wine["vast"] = np.linspace(1e307, 1e308, len(wine))
     data = read(wine, tmp_path)  # any warning is an error here
     notes = " ".join(data.notes)
-    assert f"Column 'alcohol' has values beyond 1e+150 such as {sign * 1.7e308:g} (2 in all): they" in notes
+    assert f"Column 'alcohol' has values beyond 1e+150 such as {sign * 1.7e308:g} (2 in total): they" in notes
     assert "Missing values in alcohol (2):" in notes
     assert "Column 'ash'" not in notes
     assert (
-        "Column 'vast' has values beyond 1e+150 such as 1e+307 (178 in all): they count as missing. Column"
+        "Column 'vast' has values beyond 1e+150 such as 1e+307 (178 in total): they count as missing. Column"
         in notes
     )
     assert data.train.inputs[0].isfinite().all()
@@ -247,8 +247,8 @@ def test_columns_with_nothing_to_learn_are_named(wine, tmp_path):
     data = read(wine, tmp_path, "table.parquet")
     notes = " ".join(data.notes)
     assert "'Unnamed: 0' only counts the rows" in notes
-    assert "'same' is the same everywhere" in notes
-    assert "'constant' is the same everywhere" in notes
+    assert "'same' has only one value" in notes
+    assert "'constant' has only one value" in notes
     assert "'key' names every row" in notes
     assert data.train.inputs[0].shape[1] == 14  # the date is a number
 
@@ -257,7 +257,7 @@ def test_duplicates_are_named_and_stay_on_one_side(wine, tmp_path):
     copies = pd.concat([wine, wine[:60]], ignore_index=True)
     copies.loc[180, "target"] = "class_2"
     data = read(copies, tmp_path, validation=0.5)
-    assert "Duplicate rows: 60, none of them divided between the parts." in data.notes
+    assert "Duplicate rows: 60. Copies of the same input are never in both parts." in data.notes
     train, held_out = (
         {tuple(row) for row in part.inputs[0].tolist()} for part in (data.train, data.validation)
     )
@@ -272,7 +272,7 @@ def test_duplicates_are_found_where_every_row_has_a_number(wine, tmp_path):
     copies.loc[7, "target"] = None
     notes = " ".join(read(copies, tmp_path).notes)
     assert "'number' only counts the rows" in notes
-    assert "Duplicate rows: 59," in notes
+    assert "Duplicate rows: 59. Copies" in notes
 
 
 def test_numbers_as_labels(wine, tmp_path):
@@ -306,7 +306,7 @@ def test_numbers_as_labels(wine, tmp_path):
             "at least two classes to learn from, but has none",
         ),
         (lambda frame: frame[["target"]], "target", "has no column to learn 'target' from"),
-        (lambda frame: frame[["target"]].assign(a=1), "target", "'a' is the same everywhere"),
+        (lambda frame: frame[["target"]].assign(a=1), "target", "'a' has only one value"),
         (lambda frame: frame[:0], "target", "has no rows"),
         (lambda frame: frame.iloc[[0, 177]], "target", "2 different examples are too few"),
         (lambda frame: "", "target", "cannot be read as a table"),
@@ -340,7 +340,7 @@ def test_a_file_of_its_own_to_validate(wine, tmp_path):
     with pytest.raises(ValueError, match=r"other\.csv lacks columns that .* has: ash"):
         read(wine, tmp_path, validation=other)
     wine[::5].assign(target="beer").to_csv(other, index=False)
-    with pytest.raises(ValueError, match=r"has classes that .* has not: beer"):
+    with pytest.raises(ValueError, match=r"has classes that .* does not have: beer"):
         read(wine, tmp_path, validation=other)
 
 

@@ -74,7 +74,7 @@ def test_a_file_of_its_own_to_validate(path, tmp_path):
     data = read(path, validation=other)
     assert (len(data.train), len(data.validation)) == (60, 7)
     other.write_text("Ada\tB-robot\n")
-    with pytest.raises(ValueError, match=r"dev\.conll has tags that .* has not: B-robot"):
+    with pytest.raises(ValueError, match=r"dev\.conll has tags that .* does not have: B-robot"):
         read(path, validation=other)
 
 

@@ -182,7 +182,7 @@ def test_the_same_input_with_different_labels(page, tmp_path):
     assert page.js(choices) == ["Suspects", "All instances"]
     page.choose("#run", "conflicting")
     page.until(lambda: page.js(choices) == ["Suspects", "All instances", "Conflicts"])
-    assert "conflicts\n3\nsame input, other label" in page.find("#figures").text
+    assert "conflicts\n3\nsame input, different label" in page.find("#figures").text
     assert "Compare the 3 instances" in page.find("#advice").text
     page.choose("#show", "Conflicts")
     assert sorted(page.rows()) == [0, 1, 7]

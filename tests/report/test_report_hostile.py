@@ -187,7 +187,7 @@ def test_words_in_their_sentence_and_what_was_never_visited(page, tmp_path):
     page.click("button[data-key=score]")
     assert page.rows()[-2:] == [7, 8]
     assert page.js("return document.getElementById('map-plot').data.reduce((n, t) => n + t.x.length, 0)") == 7
-    assert "2 of them were never visited" in page.find("#sentences").text
+    assert "Never visited: 2. Nothing is known about these instances." in page.find("#sentences").text
     page.js("Report.main.choose(4)")
     page.until(lambda: page.find("#detail-body").is_displayed())
     assert page.find("#detail mark").text == "York"

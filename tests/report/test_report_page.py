@@ -125,7 +125,7 @@ def test_equal_blocks_are_stored_once():
 
 
 def test_numbers_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="Expected integers of 32 bits, but got 2147483648"):
+    with pytest.raises(ValueError, match="Expected 32-bit integers, but got 2147483648"):
         smallest(np.array([2**31]))
 
 
@@ -193,7 +193,7 @@ def test_the_summary_counts_right_on_flipped_digits(trained_digits):
     assert flipped[view.sure].mean() > 0.95  # of the sure ones nearly all
     text = " ".join(summary.sentences(view))
     assert f"For {view.suspected.sum():,} of them" in text
-    assert f"Of {view.sure.sum():,} it was sure" in text
+    assert f"The model was sure about {view.sure.sum():,} of them" in text
     assert "weak judge" in text  # a fifth of the validation labels is flipped too
     assert [figure["value"] for figure in summary.figures(view)][1] == f"{view.suspected.sum():,}"
 
@@ -201,7 +201,7 @@ def test_the_summary_counts_right_on_flipped_digits(trained_digits):
 def test_the_summary_of_a_run_without_suspects(tmp_path):
     view = view_run(small_run(tmp_path / "run", class_names=["only", "other"], num=4))
     assert not view.suspected.any()
-    assert "none is suspected" in " ".join(summary.sentences(view))
+    assert "no label is suspected" in " ".join(summary.sentences(view))
     assert len(summary.advice(view)) == 1
 
 
@@ -210,7 +210,7 @@ def test_warnings_and_what_was_skipped_lead_the_advice(tmp_path):
     view = view_run(small_run(tmp_path / "run", **changes))
     advice = summary.advice(view)
     assert "warning" in advice[0]
-    assert "left out" in advice[-1]
+    assert "skipped inputs" in advice[-1]
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):

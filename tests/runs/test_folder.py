@@ -121,7 +121,7 @@ def test_a_run_replaces_an_older_one_and_nothing_else(tmp_path):
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     (tmp_path / "note").write_text("x")
     for name in ("thesis", "note"):
-        with pytest.raises(ValueError, match="is no run folder, so it is not overwritten"):
+        with pytest.raises(ValueError, match="is not a run folder, so it is not overwritten"):
             write_run(tmp_path / name, **parts())
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["note", "photos", "run", "thesis"]
     umask = os.umask(0)
@@ -155,12 +155,12 @@ def test_a_writer_that_fails_or_is_killed_leaves_no_run(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_not_whole_is_refused(tmp_path):
     whole = write_run(tmp_path / "run", **parts()).path
-    with pytest.raises(ValueError, match=r"is no run folder, it has no run\.json"):
+    with pytest.raises(ValueError, match=r"is not a run folder \(no run\.json\)"):
         read_run(tmp_path)
     for name in ("bias.pt", "model.pt", "instances.npz", "validation.csv", "inputs.npz"):
         shutil.copytree(whole, tmp_path / name)
         (tmp_path / name / name).unlink()
-        with pytest.raises(ValueError, match=f"is not whole, it lacks .*{name}"):
+        with pytest.raises(ValueError, match=f"is incomplete, it lacks .*{name}"):
             read_run(tmp_path / name)
 
 
@@ -205,5 +205,5 @@ def test_parts_that_do_not_belong_together_are_refused(tmp_path):
     with pytest.raises(ValueError, match="exactly one"):
         Inputs()
     arrays = parts()["instances"].arrays()
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="of the same length"):
         Instances(**arrays | {"label": arrays["label"][:2]})

@@ -1,1 +1,1 @@
-"""The commands of `activebias`, a module each; what a command needs is imported inside it."""
+"""The commands of `activebias`, one module each; they import inside the commands for a fast `--help`."""

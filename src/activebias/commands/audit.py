@@ -1,4 +1,4 @@
-"""`activebias audit`: which labels of a run are likely wrong."""
+"""`activebias audit`: the labels of a run that are likely wrong."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-# A longer name of a class would fill the screen.
+# Class names are cut on the screen.
 NAME_LENGTH = 40
 
 
@@ -20,16 +20,18 @@ NAME_LENGTH = 40
 @reports_errors
 def audit(
     run: RunPath,
-    out: Annotated[Path | None, typer.Option("--out", help="CSV of all instances, worst first.")] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many to show.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="CSV of all instances, most suspicious first.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of instances to show.")] = 20,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Leave text that a spreadsheet would take for a formula as it is."),
+        typer.Option("--exact", help="Do not escape text that a spreadsheet would run as a formula."),
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Rank the training instances of a run by how likely their label is wrong."""
+    """Rank the training instances of a run: labels that are most likely wrong come first."""
     from activebias.runs.folder import read_run
     from activebias.runs.suspects import audit_run, rows, weak_judge, write_csv
 
@@ -53,29 +55,30 @@ def audit(
         )
         return
     if worst:
-        show(_table(f"{folder.info.title}: most likely wrong first", worst, with_conflict=num_conflicts > 0))
+        show(_table(f"{folder.info.title}: most suspicious first", worst, with_conflict=num_conflicts > 0))
     show(
-        f"For {number:,} of {len(found):,} instances the model believes in another class than the label. "
-        "The worst come first; a person has to look at them."
+        f"For {number:,} of {len(found):,} instances the model believes in a class other than the label. "
+        "The most suspicious come first. A person has to check them."
     )
     if doubt := weak_judge(folder.info):
         show(doubt)
     if folder.conflicts_file is not None:
         is_shown = bool(worst) or out is not None
         show(
-            f"Some inputs come with different labels: see {folder.conflicts_file}. "
+            f"Some inputs have different labels: see {folder.conflicts_file}. "
             f"{_conflicts(num_conflicts, is_shown)}"
         )
-    show("Write all of them with --out FILE.csv." if out is None else f"All instances: {out}.")
+    show("Write all instances with --out FILE.csv." if out is None else f"All instances: {out}.")
 
 
 def _conflicts(number: int, is_shown: bool) -> str:
-    """Say how many of the audited instances are in conflict, and where their groups are shown."""
+    """Return how many audited instances are in conflict, and which column shows their groups."""
+    from activebias.runs.outcome import plural
+
     if not number:
-        return "None of the instances here is among them."
-    verb = "is" if number == 1 else "are"
+        return "None of these inputs is in the training part."
     place = ", numbered in the column conflict" if is_shown else ""
-    return f"{number:,} of the instances {verb} among them{place}."
+    return f"In the training part: {plural(number, 'instance', 'instances')}{place}."
 
 
 def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "Table":

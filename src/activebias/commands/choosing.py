@@ -1,4 +1,4 @@
-"""From words on the command line to recipes, methods and places; a wrong word is a usage error."""
+"""Reads recipes, methods and places from the command line; a wrong word is a usage error."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from activebias.training.reading import DataError
 
 
 def find_recipe(name: str, *, noise: str | None = None, epochs: int | None = None) -> Recipe:
-    """Return the recipe of that name, with other noise or epochs; a wrong name or noise is a usage error."""
+    """Return the named recipe, with other noise or epochs; a wrong name or noise is a usage error."""
     try:
         recipe = get_recipe(name)
         if noise is not None:
@@ -29,7 +29,7 @@ def find_recipe(name: str, *, noise: str | None = None, epochs: int | None = Non
 
 
 def find_rows(names: Sequence[str] | None, *, epochs: int | None = None) -> list[Recipe]:
-    """Return the recipes of the given rows of the paper, or of all."""
+    """Return the recipes of the given rows of the paper, or of all rows."""
     recipes = [find_recipe(name, epochs=epochs) for name in names or RECIPES]
     if names and (other := [recipe.name for recipe in recipes if recipe.row is None]):
         raise typer.BadParameter(
@@ -39,9 +39,9 @@ def find_rows(names: Sequence[str] | None, *, epochs: int | None = None) -> list
 
 
 def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = False) -> list[str]:
-    """Return the names of the methods in a text such as "scan,wpv"; a wrong one is a usage error.
+    """Return the names of the methods in a text such as "scan,wpv"; a wrong name is a usage error.
 
-    With `keep_applicable`, methods that the recipe cannot use are left out instead of refused.
+    With `keep_applicable`, methods that the recipe cannot use are ignored instead of refused.
     """
     words = list(recipe.methods) if text is None else text.split(",")
     try:
@@ -64,7 +64,7 @@ def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = Fa
 
 
 def find_folder(out: Path) -> Path:
-    """Return the folder of results; a file in its place is a usage error."""
+    """Return the folder of results; it is a usage error if a file has its name."""
     try:
         check_folder(out, "--out")
     except ValueError as error:
@@ -73,6 +73,6 @@ def find_folder(out: Path) -> Path:
 
 
 def find_place(out: Path, data: Path | None, device: str, side_by_side: int | None = None) -> Place:
-    """Return where results go, where data lies and what to train on."""
+    """Return the folder of results, the data folder and the device."""
     find_folder(out)
     return Place(out, data=data, device=find_device(device), side_by_side=side_by_side)

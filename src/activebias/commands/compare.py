@@ -1,4 +1,4 @@
-"""`activebias compare`: methods on a recipe, tested against their baseline."""
+"""`activebias compare`: the methods of a recipe, tested against their baselines."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train methods on a recipe, and test them against their baseline."""
+    """Train the methods of a recipe, and test them against their baselines."""
     from activebias.commands.choosing import find_methods, find_place, find_recipe
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion

@@ -1,4 +1,4 @@
-"""The data sets of the experiments: listed, and downloaded."""
+"""`activebias data`: lists and downloads the data sets of the experiments."""
 
 import sys
 from typing import Annotated
@@ -17,7 +17,7 @@ from activebias.commands.shared import (
 
 app = typer.Typer()
 data_app = typer.Typer(
-    help="List the data sets: present, checksum wrong, or missing and what to do.",
+    help="List the data sets: present, wrong checksum, or missing with the next step.",
     epilog="Example: activebias data --data my/folder",
     invoke_without_command=True,
 )
@@ -27,7 +27,7 @@ app.add_typer(data_app, name="data")
 @data_app.callback()
 @reports_errors
 def data_list(context: typer.Context, data: Data = None, as_json: Json = False, debug: Debug = False) -> None:
-    """List the data sets: present, checksum wrong, or missing and what to do."""
+    """List the data sets: present, wrong checksum, or missing with the next step."""
     if context.invoked_subcommand is not None:
         return
     from activebias.lab.data import data_root, status

@@ -29,7 +29,7 @@ def demo(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train on digits with 20 % wrong labels by Scan and the four weighting methods: table and figure."""
+    """Train on digits with 20 % wrong labels, with Scan and the four weighting methods: table and figure."""
     import torch
 
     from activebias.commands.choosing import find_place, find_recipe
@@ -38,7 +38,7 @@ def demo(
     from activebias.lab.figures import convergence_figure, save_figure
     from activebias.lab.result_tables import comparison_table, summary
 
-    torch.set_num_threads(1)  # the net is so small that a second thread only costs
+    torch.set_num_threads(1)  # the net is so small that a second thread makes it slower
     recipe = find_recipe("digits")
     place = find_place(out, None, "cpu")
     seeds = range(seed, seed + (trials or recipe.trials))

@@ -5,7 +5,7 @@ import typer
 
 
 def find_device(device: str) -> str:
-    """Return the device that `--device` names; "auto" is a GPU if there is one."""
+    """Return the device for `--device`; "auto" is a GPU if there is one."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

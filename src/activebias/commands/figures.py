@@ -1,4 +1,4 @@
-"""`activebias figures`: the toy example and the convergence curves of what is stored."""
+"""`activebias figures`: the toy example and the convergence curves of stored results."""
 
 import difflib
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ app = typer.Typer()
 def figures(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE]...", help="Recipes (default: all that are stored)."),
+        typer.Argument(metavar="[RECIPE]...", help="Recipes (default: all with stored results)."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the toy example.")] = 0,
     out: Out = Path("runs"),
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Draw the toy example and the convergence curves of what is stored, as PNG and SVG."""
+    """Draw the toy example and the convergence curves of stored results, as PNG and SVG."""
     from activebias.lab.figures import save_figure
     from activebias.lab.toy_figure import run_toy, toy_figure
 
@@ -38,7 +38,7 @@ def figures(
 
 
 def draw_curves(names: Sequence[str] | None, out: Path) -> list[Path]:
-    """Draw the convergence curves of what is stored, one figure a recipe and configuration."""
+    """Draw the convergence curves of stored results, one figure per recipe and configuration."""
     from activebias.commands.choosing import find_folder
     from activebias.lab.cookbook import RECIPES, get_recipe
     from activebias.lab.experiment.results import TrialResult, config_hash, of_latest_rules

@@ -1,4 +1,4 @@
-"""`activebias recipes`: what there is to compare and to train."""
+"""`activebias recipes`: the recipes to compare and to train."""
 
 import typer
 
@@ -10,7 +10,7 @@ app = typer.Typer()
 @app.command(epilog="Example: activebias recipes --json")
 @reports_errors
 def recipes(as_json: Json = False, debug: Debug = False) -> None:
-    """List the recipes: one for every row of the paper's experiments, and a few more."""
+    """List the recipes: one for every row of the paper's experiments, and additional recipes."""
     from activebias.lab import RECIPES, get_recipe
     from activebias.lab.result_tables import Cell, TextTable
 

@@ -14,7 +14,7 @@ app = typer.Typer()
 @reports_errors
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, as `activebias train` wrote them.")
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, written by `activebias train`.")
     ],
     out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
     image_budget: Annotated[
@@ -23,7 +23,7 @@ def report(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a report to open in a browser: summary, curves, data map, suspects; several runs are compared."""
+    """Write a report for the browser: summary, curves, data map, suspects; several runs are compared."""
     from activebias.report.page import write_report
     from activebias.runs.folder import read_run
 

@@ -1,4 +1,4 @@
-"""`activebias reproduce`: rows of the paper, our numbers beside the paper's."""
+"""`activebias reproduce`: rows of the paper, with our numbers beside the paper's numbers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +33,7 @@ def reproduce(
     trials: Annotated[
         int | None,
         typer.Option(
-            "--trials", min=0, help="Number of trials (default: the paper's); 0 shows what is stored."
+            "--trials", min=0, help="Number of trials (default: the paper's); 0 shows stored results."
         ),
     ] = None,
     seed: Seed = 0,
@@ -46,7 +46,7 @@ def reproduce(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train rows of the paper, and show our numbers beside the paper's."""
+    """Train rows of the paper, and show our numbers beside the paper's numbers."""
     from activebias.commands.choosing import find_methods, find_place, find_rows
     from activebias.commands.running import run
     from activebias.lab.data import DataError
@@ -68,7 +68,7 @@ def reproduce(
         except DataError as error:
             if rows:
                 raise
-            say(f"{recipe.name} is left out: {error}")
+            say(f"{recipe.name} is skipped: {error}")
             continue
         if not results:
             say(nothing_stored(recipe, names, place))

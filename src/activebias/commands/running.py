@@ -1,4 +1,4 @@
-"""Trials run by a command, with their progress on the error stream."""
+"""Runs trials for a command, with progress on stderr."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from activebias.lab.result_tables import display_name
 from activebias.lab.trials import count_epochs, missing_runs, run_trials
 from activebias.training.progress import Progress, error_console, show_epochs
 
-# A log file is told this often how far a group is, whose results come all at once.
+# The results of a group come at the same time. In between, a log file gets a line at this interval.
 _SECONDS_BETWEEN_LINES = 60.0
 
 
@@ -25,7 +25,7 @@ def run(
     quiet: bool,
     keep_models: bool = False,
 ) -> list[TrialResult]:
-    """Train what is missing, with progress on the error stream, and return the results."""
+    """Train the missing trials, with progress on stderr, and return all results."""
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
     number = sum(len(group) for group in missing.values())
     total = count_epochs(recipe, missing)
@@ -39,10 +39,9 @@ def run(
 def show_trials(
     recipe: str, total_epochs: int, num_results: int, *, console: Console, quiet: bool
 ) -> Iterator[Listener]:
-    """Give a listener that shows `total_epochs` epochs coming by and `num_results` results.
+    """Yield a listener that shows the progress of `total_epochs` epochs and `num_results` results.
 
-    On a terminal that is one bar; otherwise a line for every result, and one a minute in between, which is
-    what a log file can hold.
+    A terminal has one bar. A log file has a line for every result, and a line per minute in between.
     """
     if quiet:
         yield Listener()
@@ -58,7 +57,7 @@ def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
 
     def on_epoch(done: EpochDone) -> None:
         if done.recipe != recipe:
-            # A teacher that is trained first: its epochs were not counted.
+            # A teacher is trained first. Its epochs are not in the total.
             progress.say_doing(f"{done.recipe}, epoch {done.epoch}")
             return
         what = "burn-in" if done.method is None else display_name(done.method)

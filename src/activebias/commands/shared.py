@@ -1,4 +1,4 @@
-"""What the commands share: their options, one-sentence errors, and how they print."""
+"""Options, one-sentence errors and output of all commands."""
 
 import functools
 import json
@@ -18,13 +18,13 @@ Data = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first trial; the others count up.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first trial; later trials count up.")]
 NumTrials = Annotated[
     int | None, typer.Option("--trials", min=1, help="Number of trials (default: the recipe's).")
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option("--epochs", min=1, help="So many epochs instead, fewer or more; the burn-in in proportion."),
+    typer.Option("--epochs", min=1, help="Another number of epochs; the burn-in changes in proportion."),
 ]
 NoiseText = Annotated[
     str | None,
@@ -36,7 +36,7 @@ Methods = Annotated[
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 SideBySide = Annotated[
     int | None,
-    typer.Option("--side-by-side", min=1, help="Most models trained at once (default: what memory holds)."),
+    typer.Option("--side-by-side", min=1, help="Most models trained at once (default: as many as fit)."),
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
 
@@ -46,7 +46,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def reports_errors(command: _Command) -> _Command:
-    """Turn an error into one sentence and exit code 1, and Ctrl-C into a hint; --debug shows everything."""
+    """Turn an error into one sentence and exit code 1, and Ctrl-C into a hint; --debug raises the error."""
 
     @functools.wraps(command)
     def wrapper(*arguments: Any, debug: bool = False, **options: Any) -> None:
@@ -55,7 +55,7 @@ def reports_errors(command: _Command) -> _Command:
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except KeyboardInterrupt:
-            say("Stopped. The same command goes on where it was.")
+            say("Stopped. Run the same command again to resume.")
             raise typer.Exit(130) from None
         except Exception as error:
             if debug:
@@ -69,12 +69,12 @@ def reports_errors(command: _Command) -> _Command:
 
 
 def say(text: str) -> None:
-    """Write to the error stream, which leaves standard output to results."""
+    """Write to stderr; stdout is for results."""
     Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(printable(text))
 
 
 def printable(text: str) -> str:
-    """Return a line without control characters: names from the data could make a terminal do things.
+    """Return a line without control characters, because names from the data could control a terminal.
 
     >>> printable("a\x1b[31m b")
     'a�[31m b'
@@ -83,8 +83,8 @@ def printable(text: str) -> str:
 
 
 def show(text: Any) -> None:
-    """Write a result to standard output."""
-    # Wide where nobody's window limits it: a table cut in a log file helps no one.
+    """Write a result to stdout."""
+    # Without a terminal the width is fixed: a log file needs the whole table.
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=110)
@@ -92,5 +92,5 @@ def show(text: Any) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write one JSON object to standard output."""
+    """Write one JSON object to stdout."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""`activebias theory`: the paper's theory, checked in numbers."""
+"""`activebias theory`: numerical checks of the paper's theory."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +16,11 @@ app = typer.Typer()
 @app.command(epilog="Example: activebias theory --seed 1")
 @reports_errors
 def theory(
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the made-up data.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the artificial data.")] = 0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check the paper's theory (logistic regression) in numbers."""
+    """Check the paper's theory (logistic regression) numerically."""
     from dataclasses import asdict
 
     from activebias.lab.theory import check_all
@@ -33,7 +33,7 @@ def theory(
 
 
 def _table(checked: "TheoryFigures") -> "TextTable":
-    """Return the figures of the theory's checks as a table."""
+    """Return the results of the checks as a table."""
     from activebias.lab.result_tables import Cell, TextTable
 
     total = checked.total_variance
@@ -50,8 +50,8 @@ def _table(checked: "TheoryFigures") -> "TextTable":
     rows += [
         ("Equation 5, total variance = N_T · dim(w)", "relative error", total.exact_relative_error),
         ("  without the weights", "relative error", total.unweighted_relative_error),
-        ("  with the weights really used (ε = mean)", "relative error", total.smoothed_relative_error),
-        ("  with a p that is not quite the model's", "relative error", total.stale_relative_error),
+        ("  with the weights of ActiveBias (ε = mean)", "relative error", total.smoothed_relative_error),
+        ("  with a slightly wrong p", "relative error", total.stale_relative_error),
         (
             f"History of {checked.history.num_epochs} epochs of SGD",
             "rank correlation",
@@ -60,6 +60,6 @@ def _table(checked: "TheoryFigures") -> "TextTable":
     ]
     cells = tuple((Cell(what), Cell(kind), Cell(f"{value:.2g}")) for what, kind, value in rows)
     explained = (
-        "Equation 5 is exact for its own weights; the indented lines show what is left without a condition.",
+        "Equation 5 is exact for its own weights; each indented line violates one of its conditions.",
     )
     return TextTable("Theory, logistic regression", ("check", "figure", "value"), cells, explained)

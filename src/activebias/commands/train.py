@@ -1,4 +1,4 @@
-"""`activebias train`: one model on data of one's own, or on a recipe of the paper, into a run folder."""
+"""`activebias train`: trains one model on the user's data or on a recipe, and writes a run folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-# Enough for a burn-in of some ten epochs and as many again with emphasis, at the models' learning rates.
+# Enough for a burn-in of about ten epochs and at least ten epochs with emphasis.
 EPOCHS = 30
 SHOWN = 5
 
@@ -43,10 +43,10 @@ def train(
         Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="The column of the table that holds the labels.")
+        str | None, typer.Option("--target", help="The column of the table with the labels.")
     ] = None,
     conll: Annotated[
-        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag a line.")
+        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
     ] = None,
     validation: Annotated[
         str | None,
@@ -55,17 +55,17 @@ def train(
         ),
     ] = None,
     method: Annotated[str, typer.Option("--method", help="One method.")] = "wtc",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is random.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")] = 0,
     epochs: Annotated[
         int | None,
         typer.Option("--epochs", min=1, help=f"Epochs (default: {EPOCHS}; a recipe's own)."),
     ] = None,
     burn_in: Annotated[
-        str, typer.Option("--burn-in", help="Of own data: epochs that emphasise nothing; auto finds them.")
+        str, typer.Option("--burn-in", help="For own data: epochs without emphasis; auto finds the number.")
     ] = "auto",
     noise: NoiseText = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The run folder (default: under runs, by the data's name).")
+        Path | None, typer.Option("--out", help="The run folder (default: in runs, with the data's name).")
     ] = None,
     data: Data = None,
     device: Device = "auto",
@@ -91,7 +91,7 @@ def train(
         if noise is not None:
             raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
         if data is not None:
-            raise typer.BadParameter("`--data` is for recipes: own data is where you say it is.")
+            raise typer.BadParameter("`--data` is for recipes: give own data by --images, --csv or --conll.")
         if (csv is None) != (target is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
         epochs_or_auto = _epochs_or_auto(burn_in)
@@ -160,7 +160,7 @@ def _read(
         return read_table(csv, target=target, validation=validation, seed=seed)
     if conll is not None:
         return read_tagged(conll, validation=validation, seed=seed)
-    raise ValueError("There is nothing to read.")
+    raise ValueError("Expected one of --images, --csv and --conll.")
 
 
 def _train_own(
@@ -181,7 +181,7 @@ def _train_own(
     from activebias.training.progress import show_training
 
     if own.kind != "images":
-        torch.set_num_threads(1)  # the nets are so small that a second thread only costs
+        torch.set_num_threads(1)  # the nets are so small that a second thread makes them slower
     try:
         chosen = get_method(method)
     except ValueError as error:
@@ -228,7 +228,7 @@ def _epochs_or_auto(text: str) -> "BurnIn":
 
 
 def _facts(folder: "RunFolder") -> dict[str, Any]:
-    """Return what --json prints."""
+    """Return the JSON object for --json."""
     info = folder.info
     errors = {name: min(curve) for name, curve in info.curves.items()}
     return {
@@ -252,7 +252,9 @@ def _facts(folder: "RunFolder") -> dict[str, Any]:
 
 
 def _tell(folder: "RunFolder") -> None:
-    """Say in one paragraph what came out and what to do next."""
+    """Show the results of the training and the next commands in one paragraph."""
+    from activebias.runs.outcome import plural
+
     info = folder.info
     for each in info.skipped[:SHOWN]:
         say(f"Skipped {each['what']}: {each['why']}.")
@@ -266,15 +268,16 @@ def _tell(folder: "RunFolder") -> None:
     measure = "validation error" if "recipe" not in info.model else "test error"
     emphasis = ""
     if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
-        emphasis = f" The burn-in took {info.burn_in} epochs, then {info.method} emphasised."
+        burn_in = plural(info.burn_in, "epoch", "epochs")
+        emphasis = f" The burn-in took {burn_in}, then {info.method} emphasised instances."
     conflicts = ""
     if folder.conflicts_file is not None:
-        conflicts = f" Some inputs come with different labels: see {folder.conflicts_file}."
+        conflicts = f" Some inputs have different labels: see {folder.conflicts_file}."
     show(
         f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
-        f"{curve[-1]:.1f} % after {info.epochs} epochs (best {best:.1f} % after {curve.index(best) + 1}), "
-        f"training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
+        f"{curve[-1]:.1f} % after {plural(info.epochs, 'epoch', 'epochs')} (best {best:.1f} % after epoch "
+        f"{curve.index(best) + 1}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
         f"The run folder is {folder.path}.{conflicts} Next: "
         f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
-        f"`activebias report {folder.path}` writes a page to look at."
+        f"`activebias report {folder.path}` writes an HTML report."
     )

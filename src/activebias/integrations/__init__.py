@@ -1,1 +1,1 @@
-"""Adapters to training frameworks, one module each; nothing is imported before it is asked for."""
+"""Adapters to training frameworks, one module per framework; nothing is imported before it is needed."""

@@ -28,14 +28,14 @@ else:
     _Base = object
 
 STATE_NAME = "active_bias.pt"
-IGNORE_INDEX = -100  # the label that transformers' collators give to padding
+IGNORE_INDEX = -100  # the label of padding in transformers' collators
 
 
 class ActiveBiasMixin(_Base):
     """Makes any Trainer follow a bias: `class MyTrainer(ActiveBiasMixin, SomeTrainer)`.
 
-    It brings the index into the batch, orders the training set, weighs the loss, and keeps the bias's state
-    in the Trainer's checkpoints. The metrics are logged once an epoch, as `active_bias_…`.
+    The mixin adds the index to the batch, orders the training set, weighs the loss, and saves the bias's
+    state in the Trainer's checkpoints. The metrics are logged once per epoch, as `active_bias_…`.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class ActiveBiasMixin(_Base):
         validation_error: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take a bias, and for tagging the numbering of the words that have a label.
+        """Set the bias, and for tagging the numbering of the words that have a label.
 
-        Everything else is the Trainer's. `token_index` is `TokenIndex` of the number of labels other than
-        -100 of every training sentence; the bias's `num_instances` is then `token_index.num_instances`.
-        `validation_error` names what `compute_metrics` returns as the share of wrong examples, such as
-        "eval_error": the bias is told it after every evaluation, which `burn_in="auto"` needs.
+        All other arguments are the Trainer's. `token_index` is a `TokenIndex` of the number of labels other
+        than -100 in every training sentence; the bias's `num_instances` is then `token_index.num_instances`.
+        `validation_error` is the name of a metric of `compute_metrics`, such as "eval_error": the share of
+        wrong examples. The bias receives it after every evaluation, which `burn_in="auto"` needs.
         """
         super().__init__(*args, **kwargs)
         if self.train_dataset is not None and not isinstance(self.train_dataset, IndexedDataset):
             self.train_dataset = with_index(self.train_dataset)
         if self.args.auto_find_batch_size:
             raise ValueError(
-                "`auto_find_batch_size` starts the training again within one run, and what was recorded "
-                "before would count twice: set per_device_train_batch_size instead."
+                "`auto_find_batch_size` restarts the training within one run, and the first visits would "
+                "count twice: set per_device_train_batch_size instead."
             )
         if self.args.world_size > 1 and not self.accelerator.even_batches:
             raise ValueError(
@@ -68,7 +68,7 @@ class ActiveBiasMixin(_Base):
         self.bias = bias
         self.token_index = token_index
         self.validation_error = validation_error
-        # `compute_loss` divides by the items of the whole step, over all ranks and accumulated batches.
+        # `compute_loss` divides by the number of items in the whole step, over all ranks and micro-batches.
         self.loss_is_scaled_for_ga = True
         self._sampler: EmphasisSampler | None = None
         self.add_callback(_StateCallback(self))
@@ -78,14 +78,14 @@ class ActiveBiasMixin(_Base):
             batch_size=self.args.train_batch_size * self.args.gradient_accumulation_steps,
             dataset=cast(IndexedDataset, self.train_dataset),
             num_sequences=None if self.token_index is None else self.token_index.num_sequences,
-            shard=False,  # Accelerate deals the batches out to the ranks
+            shard=False,  # Accelerate distributes the batches to the ranks
         )
         return _SkippedFirst(self._sampler, skips=not self.args.ignore_data_skip)
 
     def _get_collator_with_removed_columns(
         self, data_collator: Callable[..., Any], description: str | None = None
     ) -> Callable[..., Any]:
-        # Outside of the collator that drops the columns the model does not take.
+        # Wraps the collator that drops the columns which the model does not accept.
         return _KeepIndex(super()._get_collator_with_removed_columns(data_collator, description))
 
     def get_batch_samples(
@@ -93,14 +93,14 @@ class ActiveBiasMixin(_Base):
     ) -> tuple[list[Any], torch.Tensor | int | None]:
         """Return the batches of one optimiser step and their number of labels, over all ranks.
 
-        Accelerate pads the last batches of an epoch; the labels of the padding are taken away here.
+        Accelerate pads the last batches of an epoch; the labels of the padding are removed here.
         """
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if not batches:
             return batches, None
         if self._sampler is None:
             raise RuntimeError(
-                "The training loader must come from `get_train_dataloader`, whose order is the bias's."
+                "The training loader must come from `get_train_dataloader`, which has the bias's sampler."
             )
         position = self.accelerator.process_index * len(batches[0]["labels"])
         for batch in batches if self.args.world_size > 1 else []:
@@ -117,7 +117,7 @@ class ActiveBiasMixin(_Base):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """Return the weighted loss and remember p(y|x); in evaluation, what the Trainer returns."""
+        """Return the weighted loss and record p(y|x); in evaluation, return the Trainer's loss."""
         inputs = dict(inputs)
         index = inputs.pop("index", None)
         if not model.training:
@@ -143,7 +143,7 @@ class ActiveBiasMixin(_Base):
         return (loss, outputs) if return_outputs else loss
 
     def _word_index(self, index: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Number the words that have a label; later parts of words, and padding on any side, have none."""
+        """Number the words that have a label; later parts of words and padding have no label."""
         if self.token_index is None:
             raise ValueError(
                 "Labels with two dimensions are tags of words: pass `token_index=TokenIndex(lengths)`, with "
@@ -155,7 +155,7 @@ class ActiveBiasMixin(_Base):
         return torch.where(labelled, words, -1)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train; going on from a checkpoint, the bias goes on from there too."""
+        """Train; when the Trainer resumes from a checkpoint, the bias does too."""
         checkpoint = resume_from_checkpoint
         if checkpoint is True:
             checkpoint = get_last_checkpoint(str(self.args.output_dir))  # type: ignore[no-untyped-call]
@@ -167,8 +167,8 @@ class ActiveBiasMixin(_Base):
 class ActiveBiasTrainer(ActiveBiasMixin, Trainer):
     """Hugging Face's Trainer with Active Bias.
 
-    For sequence classification it takes `bias=ActiveBias(method, num_instances=len(train_dataset), …)`. For
-    token classification every word with a label is an instance, and `token_index` numbers them.
+    For sequence classification pass `bias=ActiveBias(method, num_instances=len(train_dataset), …)`. For
+    token classification every word with a label is an instance, numbered by `token_index`.
     """
 
 
@@ -211,7 +211,7 @@ class _StateCallback(TrainerCallback):
 
 
 class _SkippedFirst(Sampler[int]):
-    """Yields something in place of what was already trained on: a Trainer that resumes skips that many."""
+    """Yields a dummy index for every example that was already trained: a resuming Trainer skips them."""
 
     def __init__(self, sampler: EmphasisSampler, *, skips: bool) -> None:
         self._sampler, self._skips = sampler, skips
@@ -230,7 +230,7 @@ class _SkippedFirst(Sampler[int]):
 
 @dataclasses.dataclass(frozen=True)
 class _KeepIndex:
-    """A collator that leaves the samples to another one, and puts their index back."""
+    """Removes the index from the samples, calls the inner collator, and adds the index to the batch."""
 
     collate_fn: Callable[[list[Any]], Any]
 

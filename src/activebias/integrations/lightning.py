@@ -17,17 +17,17 @@ except ImportError as error:
 
 
 class ActiveBiasCallback(Callback):
-    """Tells the bias the epoch, puts its state into the Trainer's checkpoints and logs its metrics.
+    """Passes the epoch to the bias, saves its state in the Trainer's checkpoints, and logs its metrics.
 
-    The module computes `bias.loss(logits, y, index)` in its `training_step`. Its loader is made in
-    `train_dataloader`, where the ranks are known, with `sampler=bias.sampler(batch_size=…)`, whose batch size
-    counts what is accumulated: the loader's times `accumulate_grad_batches`. Lightning leaves this sampler
-    alone.
+    The module computes `bias.loss(logits, y, index)` in its `training_step`. It makes its loader in
+    `train_dataloader`, when the ranks are known, with `sampler=bias.sampler(batch_size=…)`. That batch size
+    includes accumulation: the loader's batch size times `accumulate_grad_batches`. Lightning does not replace
+    this sampler.
 
-    With `validation_error`, the name under which the module logs the share of wrong validation examples, the
-    bias is told that error after every validation: `burn_in="auto"` needs it.
+    `validation_error` is the name under which the module logs the share of wrong validation examples. The
+    bias receives this error after every validation, which `burn_in="auto"` needs.
 
-    A run that goes on from a checkpoint, mid-epoch too, sees only the batches not yet trained on.
+    A run that resumes from a checkpoint, even in mid-epoch, trains only the remaining batches.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ActiveBiasCallback(Callback):
         log_metrics: bool = True,
         prefix: str = "active_bias/",
     ) -> None:
-        """Log every metric of the bias under `prefix` at the end of an epoch, unless told not to."""
+        """Log every metric of the bias under `prefix` at the end of an epoch, unless switched off."""
         self.validation_error = validation_error
         self.bias = bias
         self.log_metrics = log_metrics
@@ -47,20 +47,20 @@ class ActiveBiasCallback(Callback):
         self._epoch_was_over = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Say the epoch early: a loader with worker processes draws before the epoch starts."""
+        """Set the epoch early: worker processes of a loader draw before the epoch starts."""
         if not self._resumes:
             self.bias.set_epoch(trainer.current_epoch)
         self._resumes = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse a loader that does not follow the bias."""
+        """Raise if the loader does not use the bias's sampler."""
         loader, sampler = self._find_sampler(trainer)
         if sampler.num_replicas != trainer.world_size:
             raise RuntimeError(
                 f"`bias.sampler(…)` was made for {sampler.num_replicas} rank(s), but {trainer.world_size} "
                 "train: make it in `train_dataloader`, which Lightning calls when the ranks are known."
             )
-        if loader.batch_size is None:  # the user's own batches; nobody but the user knows their size
+        if loader.batch_size is None:  # the user makes the batches, and only the user knows their size
             return
         batch_size = loader.batch_size * trainer.accumulate_grad_batches
         if sampler.batch_size != batch_size:
@@ -78,7 +78,7 @@ class ActiveBiasCallback(Callback):
                     return loader, sampler
         raise RuntimeError(
             "The training loader does not follow this bias: give it `sampler=bias.sampler(batch_size=…)`. "
-            "(With `overfit_batches` Lightning puts a sampler of its own there.)"
+            "(With `overfit_batches` Lightning replaces the sampler.)"
         )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -86,7 +86,7 @@ class ActiveBiasCallback(Callback):
         self.bias.set_epoch(trainer.current_epoch)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell the bias the validation error."""
+        """Report the validation error to the bias."""
         if self.validation_error is None or trainer.sanity_checking or trainer.state.fn != "fit":
             return
         if self.validation_error not in trainer.callback_metrics:
@@ -97,7 +97,7 @@ class ActiveBiasCallback(Callback):
         self.bias.report_validation_error(float(trainer.callback_metrics[self.validation_error]))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the metrics; they are the same on all ranks, which averages leave as they are."""
+        """Log the metrics; they are the same on all ranks, so that averages do not change them."""
         if self.log_metrics:
             metrics = {f"{self.prefix}{name}": value for name, value in self.bias.metrics().items()}
             pl_module.log_dict(metrics, sync_dist=True)
@@ -109,12 +109,12 @@ class ActiveBiasCallback(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """See whether the checkpoint was written when its epoch was over."""
+        """Note whether the checkpoint was written at the end of its epoch."""
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         self._epoch_was_over = progress["is_last_batch"]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the checkpoint stood; if its epoch was over, a new loader must draw from the next."""
+        """Load the bias's state; after a finished epoch, a new loader must draw for the next epoch."""
         self.bias.load_state_dict(state_dict)
         self._resumes = self.bias.epoch is not None
         if self._epoch_was_over and self.bias.epoch is not None:

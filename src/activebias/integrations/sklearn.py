@@ -17,14 +17,14 @@ except ImportError as error:
 
 
 class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
-    """skorch's NeuralNetClassifier that emphasises instances by what the network has predicted for them.
+    """skorch's NeuralNetClassifier that emphasises instances by the network's earlier predictions.
 
-    `method`, `burn_in`, `window`, `remove_outliers` and `seed` are those of `ActiveBias` and can be searched
-    over like any other parameter; `burn_in="auto"` follows skorch's `valid_acc`. Everything else is skorch's.
-    The module returns logits (the default criterion is CrossEntropyLoss), or probabilities with NLLLoss, as
-    skorch has it; labels are 0 … C-1.
+    `method`, `burn_in`, `window`, `remove_outliers` and `seed` are the parameters of `ActiveBias`. A search
+    can vary them like any other parameter. `burn_in="auto"` follows skorch's `valid_acc`. All other
+    parameters are skorch's. As usual in skorch, the module returns logits for CrossEntropyLoss (the default
+    criterion) or probabilities for NLLLoss. Labels are 0 … C-1.
 
-    The bias that was trained with is `bias_`.
+    After `fit`, `bias_` is the trained bias.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         criterion: Any = nn.CrossEntropyLoss,
         **kwargs: Any,
     ) -> None:
-        """Keep the parameters; the bias is made in `fit`, when the training set is known."""
+        """Keep the parameters; `fit` makes the bias when it knows the training set."""
         super().__init__(module, *args, criterion=criterion, **kwargs)
         self.method = method
         self.burn_in = burn_in
@@ -48,13 +48,13 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         self.seed = seed
 
     def initialize(self) -> "ActiveBiasClassifier":
-        """Begin anew, without a bias."""
+        """Start again, without a bias."""
         super().initialize()
         self.bias_: ActiveBias | None = None
         return self
 
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
-        """Return the loader; in training, in the order of the bias."""
+        """Return the loader; in training, with the bias's sampler."""
         if not training:
             return super().get_iterator(dataset, training=False)
         bias = self._bias_for(dataset)
@@ -63,7 +63,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         keywords = {
             **self.get_params_for("iterator_train"),
             "batch_size": batch_size,
-            "shuffle": False,  # the sampler's order is the method's, a new one each epoch
+            "shuffle": False,  # the sampler draws a new order every epoch
             "sampler": bias.sampler(batch_size=batch_size),
         }
         return _IndexedBatches(self, self.iterator_train(with_index(dataset), **keywords))
@@ -81,17 +81,17 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
             )
         if self.bias_.num_instances != len(dataset):
             raise ValueError(
-                f"The bias knows {self.bias_.num_instances} training instances, but {len(dataset)} came: "
-                "`partial_fit` must go on with the same training set; `fit` begins anew."
+                f"The bias has {self.bias_.num_instances} training instances, but got {len(dataset)}: "
+                "`partial_fit` needs the same training set; `fit` starts again."
             )
         return self.bias_
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        """Begin an epoch; skorch's history goes on counting in `partial_fit`."""
+        """Begin an epoch; in `partial_fit` skorch's history continues to count."""
         super().on_epoch_begin(net, **kwargs)
         if self.bias_ is None:
             return
-        # The scores of an epoch are there when the next one begins.
+        # skorch computes the scores of an epoch before the next epoch begins.
         if self.bias_.epoch is not None and len(self.history) > 1 and "valid_acc" in self.history[-2]:
             self.bias_.report_validation_error(1 - self.history[-2]["valid_acc"])
         self.bias_.set_epoch(len(self.history) - 1)
@@ -99,7 +99,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     def get_loss(
         self, y_pred: Any, y_true: torch.Tensor, X: Any = None, training: bool = False
     ) -> torch.Tensor:
-        """Return the weighted loss in training, and skorch's own otherwise."""
+        """Return the weighted loss in training, otherwise skorch's loss."""
         if not training:
             return torch.as_tensor(super().get_loss(y_pred, y_true, X=X, training=False))
         logits = y_pred[0] if isinstance(y_pred, tuple) else y_pred
@@ -112,7 +112,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
             )
         if criterion.weight is not None or criterion.reduction != "mean":
             raise ValueError(
-                "`criterion__weight` and `criterion__reduction` have no place beside the bias's."
+                "`criterion__weight` and `criterion__reduction` cannot be combined with the bias's weights."
             )
         assert self.bias_ is not None
         return self.bias_.loss(
@@ -125,7 +125,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
 
 
 class _IndexedBatches:
-    """Yields ordinary batches, which callbacks expect, and tells the net the index of each."""
+    """Yields ordinary batches, as callbacks expect, and passes the index of each batch to the net."""
 
     def __init__(self, net: ActiveBiasClassifier, loader: Any) -> None:
         self._net, self._loader = net, loader

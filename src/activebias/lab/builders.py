@@ -1,4 +1,4 @@
-"""The recipes' models, built for the data of a trial from its generator."""
+"""Builds the recipes' models for the data of a trial, with the trial's generator."""
 
 import torch
 from torch import nn
@@ -30,8 +30,8 @@ def distillation_teacher(dataset: Dataset, generator: torch.Generator) -> nn.Mod
 
 
 def softmax_regression(dataset: Dataset, generator: torch.Generator, spread: float = 1e-4) -> nn.Module:
-    """Build softmax regression on pixels less their mean."""
-    # In parts: all pixels at once as floating point would take 1.2 GB for 50,000 images.
+    """Build softmax regression on pixels minus their mean."""
+    # In parts, because all pixels of 50,000 images as floating point would take 1.2 GB.
     pixels = dataset.train.inputs[0]
     total = torch.stack([part.sum(0, dtype=torch.float64) for part in torch.split(pixels, 1000)]).sum(0)
     mean = (total / len(pixels)).float()
@@ -44,20 +44,20 @@ def softmax_regression_wide_start(dataset: Dataset, generator: torch.Generator) 
 
 
 def residual_2(dataset: Dataset, generator: torch.Generator) -> nn.Module:
-    """Build the residual net with two units a stage."""
+    """Build the residual net with two units per stage."""
     return models.ResidualNet(2, generator=generator, num_classes=dataset.num_classes)
 
 
 def residual_5(dataset: Dataset, generator: torch.Generator) -> nn.Module:
-    """Build the residual net with five units a stage."""
+    """Build the residual net with five units per stage."""
     return models.ResidualNet(5, generator=generator, num_classes=dataset.num_classes)
 
 
 def _vectors(dataset: Dataset) -> torch.Tensor:
     if dataset.embedding is None:
         raise ValueError(
-            f"The data set {dataset.name} came without word vectors, which its model keeps fixed: load it "
-            "with the option `vectors`."
+            f"The data set {dataset.name} has no word vectors, which its model keeps fixed: load it with the "
+            "option `vectors`."
         )
     return dataset.embedding
 
@@ -76,7 +76,7 @@ def sentence_cnn_of_unit_vectors(dataset: Dataset, generator: torch.Generator) -
 def tagging_cnn(
     dataset: Dataset, generator: torch.Generator, keep: tuple[float, float] = (0.5, 0.75)
 ) -> nn.Module:
-    """Build the tagging CNN; `keep` is what dropout keeps of the input and of the hidden layer."""
+    """Build the tagging CNN; `keep` holds the keep probabilities of dropout at the input and hidden layer."""
     return models.TaggingCNN(
         _vectors(dataset),
         num_shapes=len(SHAPE_NAMES),

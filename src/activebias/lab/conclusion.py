@@ -1,4 +1,4 @@
-"""What a comparison shows, in one sentence made from the results."""
+"""The conclusion of a comparison in one sentence."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from activebias.lab.significance import Comparison, against_baselines, our_findi
 
 
 def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") -> str:
-    """Say which methods differ from their baseline beyond chance, and which do not."""
+    """Return a sentence with the methods that differ significantly from their baseline, and the others."""
     items = against_baselines(results, metric)
     tested = [item for item in items if item.baseline is not None]
     by_name = {item.method: item for item in items}
@@ -41,14 +41,14 @@ def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") 
 
 
 def _why_untested(items: Sequence[Comparison]) -> str:
-    """Say why none of these could be tested against its baseline."""
+    """Explain why no method could be tested against its baseline."""
     if any(item.test is not None and item.test.n > 1 for item in items):
-        why = "The difference to the baseline is the same number in all trials, which leaves nothing to test"
+        why = "The difference to the baseline is the same number in all trials, which makes a test impossible"
     elif all(item.n == 1 for item in items):
-        why = "One trial a method shows nothing about the methods"
+        why = "One trial per method shows nothing about the methods"
     else:
-        why = "Methods and baselines have fewer than two trials in common, which allows no test"
-    return f"{why}: run more (--trials)."
+        why = "Methods and baselines have fewer than two trials in common, which makes a test impossible"
+    return f"{why}: run more trials (--trials)."
 
 
 def _named(items: Sequence[Comparison]) -> str:

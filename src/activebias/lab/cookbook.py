@@ -1,7 +1,7 @@
-"""The recipes: one function for every row of the paper's experiments, and three more of the same kind.
+"""The recipes: one function for every row of the paper's experiments, and three additional recipes.
 
-Sources: the paper's tables and its base implementations. What is calibrated is so on a baseline (Scan or
-Uni) only, never on a method; such recipes have an `-as-printed` variant beside them.
+Sources: the paper's tables and its base implementations. Settings are calibrated on a baseline (Scan or Uni)
+only, never on a method. A calibrated recipe has an `-as-printed` variant.
 """
 
 import difflib
@@ -124,7 +124,7 @@ def cifar10_lr_wide_start() -> Recipe:
 
 
 def cifar100_rn27() -> Recipe:
-    """Return the row cifar100-rn27: two residual units a stage."""
+    """Return the row cifar100-rn27: two residual units per stage."""
     return Recipe(
         name="cifar100-rn27",
         title="CIFAR-100, residual net, 2 units a stage",
@@ -145,7 +145,7 @@ def cifar100_rn27() -> Recipe:
 
 
 def cifar100_rn63() -> Recipe:
-    """Return the row cifar100-rn63: five residual units a stage."""
+    """Return the row cifar100-rn63: five residual units per stage."""
     return replace(
         cifar100_rn27(),
         name="cifar100-rn63",
@@ -177,7 +177,7 @@ def qt_cnn() -> Recipe:
 
 
 def qt_cnn_unit_vectors() -> Recipe:
-    """Return the row qt-cnn with word vectors of length 1: the length of the paper's is not known."""
+    """Return the row qt-cnn with word vectors of length 1: the length of the paper's vectors is unknown."""
     return replace(
         qt_cnn(),
         name="qt-cnn-unit-vectors",
@@ -209,7 +209,7 @@ def conll2003_cnn() -> Recipe:
 
 
 def conll2003_cnn_dropouts_swapped() -> Recipe:
-    """Return the row conll2003-cnn with the two printed dropouts read the other way round."""
+    """Return the row conll2003-cnn with the two printed dropout rates exchanged."""
     return replace(
         conll2003_cnn(),
         name="conll2003-cnn-dropouts-swapped",
@@ -314,7 +314,7 @@ RECIPES: Final[dict[str, Callable[[], Recipe]]] = {
 
 
 def get_recipe(name: str) -> Recipe:
-    """Return the recipe of that name.
+    """Return the recipe with the given name.
 
     >>> get_recipe("mnist-fc").batch_size
     128

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# After Okabe and Ito: colour-blind readers can tell them apart. A statistic has one colour, sampled or
-# weighted; the dashes tell them apart in black and white too.
+# Colours by Okabe and Ito, which colour-blind readers can distinguish. A statistic has one colour, sampled
+# or weighted; dashes distinguish the two, in black and white too.
 _SOLID = "solid"
 _STYLES: Final[Mapping[str, tuple[str, object]]] = {
     "uni": ("#4d4d4d", (0, (1.2, 1.4))),
@@ -44,14 +44,14 @@ def convergence_figure(
 ) -> "Figure":
     """Return the curves of one recipe and configuration: one panel, or one each for sampling and weighting.
 
-    `burn_in` is taken from the configuration unless it is given. The axes show where the methods
-    differ: the end of a long burn-in and what follows; curves come in from above.
+    `burn_in` is taken from the configuration by default. The axes show the end of a long burn-in and the
+    epochs after it, where the methods differ; curves enter from above.
     """
     from matplotlib.figure import Figure
 
     if curve not in _AXIS_TITLES:
         raise ValueError(f"Expected `curve` to be one of {', '.join(_AXIS_TITLES)}, but got {curve!r}")
-    by_method(results, "best_test_error")  # refuses results that do not belong together
+    by_method(results, "best_test_error")  # raises if the results do not belong together
     lengths = {len(getattr(result, curve)) for result in results}
     if len(lengths) > 1:
         raise ValueError(f"Expected `results` to have curves of one length, but got {sorted(lengths)} epochs")
@@ -93,7 +93,7 @@ def convergence_figure(
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> list[Path]:
     """Write `path` as PNG and as SVG (any suffix is replaced) and return both paths.
 
-    The same figure gives the same bytes, so that a committed figure changes only when its numbers do.
+    The same figure gives the same bytes: a committed figure changes only if its numbers change.
     """
     from matplotlib import rc_context
 
@@ -109,14 +109,14 @@ def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _panels(methods: Iterable[str]) -> dict[str, list[str]]:
-    """Return {title: methods}: two panels when methods of both kinds are there, else one without a title."""
+    """Return {title: methods}: two panels for methods of both kinds, otherwise one without a title."""
     names = in_order(methods)
     sampling = [name for name in names if name in SAMPLING_METHODS]
     weighting = [name for name in names if name not in SAMPLING_METHODS]
     if not set(sampling) - set(BASELINES) or not set(weighting) - set(BASELINES):
         return {"": names}
     if "uni" not in names and "scan" in names:
-        sampling.insert(0, "scan")  # then it is the baseline of both
+        sampling.insert(0, "scan")  # scan is the baseline of both panels then
     return {"Sampling": sampling, "Weighting": weighting}
 
 
@@ -132,7 +132,7 @@ def _limits(
     curves = [means for means, _ in statistics]
     lowest = min(min(means) for means in curves)
     ends = [means[-1] for means in curves]
-    # From where the methods part, or the steep descent is over: early errors would flatten all the rest.
+    # Start where the methods separate or the steep descent ends: early errors would flatten the curves.
     start = min(max(burn_in - 1, epochs // 4), epochs - 1)
     highest = max(max(means[start:]) for means in curves)
     spread = max(highest - lowest, max(ends) - lowest, 0.02 * highest, 0.01)
@@ -154,11 +154,11 @@ def _draw_panel(
             axes.fill_between(epochs, below, above, color=colour, alpha=0.16, linewidth=0)
         axes.plot(epochs, means, color=colour, linestyle=dashes, linewidth=1.6, label=display_name(method))
     length = max(len(means) for means, _ in statistics.values())
-    # All methods share the burn-in: of a long one only the end is worth the room.
+    # All methods share the burn-in: only the end of a long burn-in is shown.
     first = max(1, burn_in - (length - burn_in) // 4) if burn_in < length else 1
     if 0 < burn_in < length:
         axes.axvspan(0.5, burn_in + 0.5, color="#f1f1ef", linewidth=0, zorder=-2)
-        # At the bottom: there the curves have not yet come down.
+        # At the bottom, which the curves have not yet reached.
         wide = burn_in - first > 0.12 * (length - first)
         axes.annotate(
             "burn-in" if wide else "← burn-in",
@@ -184,7 +184,7 @@ def _draw_panel(
 
 
 def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tuple[float, float]) -> None:
-    """Write each method's name and last value at its curve's end, moved apart where they would overlap."""
+    """Write each method's name and last value at the end of its curve; overlapping labels are moved apart."""
     axes.annotate(
         f"epoch {epochs}",
         (1.045, 1.0),
@@ -195,7 +195,7 @@ def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tu
         annotation_clip=False,
     )
     low, high = limits
-    height_in_points = 4.2 * 72 * 0.76  # of the axes, about: enough to keep lines of text apart
+    height_in_points = 4.2 * 72 * 0.76  # approximate height of the axes, to keep lines of text apart
     gap = 1.25 * _LABEL_POINTS / height_in_points * (high - low)
     places = _spread(ends, gap, low, high)
     lines = {line.get_label(): line for line in axes.get_lines()}
@@ -223,13 +223,13 @@ def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tu
 
 
 def _spread(ends: Mapping[str, float], gap: float, low: float, high: float) -> dict[str, float]:
-    """Return places at least `gap` apart, in the order of `ends` and near them, within low and high.
+    """Return places at least `gap` apart, in the order of `ends` and near them, from low to high.
 
     >>> _spread({"a": 1.0, "b": 1.0, "c": 5.0}, 1.0, 0.0, 10.0)
     {'a': 0.5, 'b': 1.5, 'c': 5.0}
     """
     names = sorted(ends, key=lambda name: ends[name])
-    # Groups of touching labels, each centred on the mean of its ends; groups that would overlap become one.
+    # Groups of touching labels, each centred on the mean of its ends; overlapping groups are merged.
     groups: list[list[str]] = []
 
     def bottom(group: list[str]) -> float:

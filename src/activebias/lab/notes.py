@@ -1,4 +1,4 @@
-"""Sentences beside the numbers: what differs from the recipe, and why a store has nothing to show."""
+"""Sentences beside the numbers: differences from the recipe, and why a store has no results."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from activebias.lab.significance import in_order
 
 
 def notes(recipe: Recipe, results: Sequence[TrialResult]) -> list[str]:
-    """Return the sentences that belong beside the numbers: epochs, noise, what recipe and data note."""
+    """Return the sentences beside the numbers: epochs, noise, notes of recipe and data."""
     lines = _epochs_notes(recipe)
     if recipe.noise is not None:
         fraction = recipe.noise.fraction
@@ -24,19 +24,19 @@ def notes(recipe: Recipe, results: Sequence[TrialResult]) -> list[str]:
 
 
 def _epochs_notes(recipe: Recipe) -> list[str]:
-    """Say how training and burn-in differ from the recipe's own; `--epochs` changes both."""
+    """Return how training and burn-in differ from the recipe; `--epochs` changes both."""
     usual = get_recipe(recipe.name)
     if recipe.epochs == usual.epochs:
         return []
     text = f"Epochs: {recipe.epochs} instead of {usual.epochs}; "
     text += f"burn-in, in proportion: {recipe.burn_in} instead of {usual.burn_in}."
     if recipe.epochs == 1:
-        text += " In one epoch an instance has no history before it is scanned: no weight differs."
+        text += " In a single epoch no instance has a history yet: all weights are equal."
     return [text]
 
 
 def nothing_stored(recipe: Recipe, methods: Sequence[str], place: Place) -> str:
-    """Say why the store has nothing to show: no results at all, or only of other settings or methods."""
+    """Return why the store has no results: none at all, or only of other settings or methods."""
     path = place.store.path(recipe.name)
     stored = place.store.load(recipe.name)
     if not stored:
@@ -44,7 +44,7 @@ def nothing_stored(recipe: Recipe, methods: Sequence[str], place: Place) -> str:
     same = [result for result in stored if result.key.config_hash == config_hash(recipe.config())]
     if same:
         names = ", ".join(in_order(result.method for result in same))
-        return f"{recipe.name}: {path} has results of {names}, but none of {', '.join(methods)}."
+        return f"{recipe.name}: {path} has results of {names}, but not of {', '.join(methods)}."
     wanted, latest = recipe.config(), stored[-1].config
     other = [
         f"{name} {latest.get(name)} instead of {value}"
@@ -52,6 +52,6 @@ def nothing_stored(recipe: Recipe, methods: Sequence[str], place: Place) -> str:
         if config_hash({name: latest.get(name)}) != config_hash({name: value})
     ]
     return (
-        f"{recipe.name}: the {len(stored)} results in {path} are of other settings; "
+        f"{recipe.name}: {path} has only results of other settings ({len(stored)}); "
         f"the latest has {', '.join(other)}."
     )

@@ -1,4 +1,4 @@
-"""Trials one model at a time: a burn-in is trained once, then every method goes on from it by itself."""
+"""Trials trained one model at a time: the burn-in once, then every method from the end of the burn-in."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from activebias.training.randomness import derived_generator, derived_seed
 def build_run(
     recipe: Recipe, data: Prepared, methods: Sequence[Method], *, seed: int, observed: bool = False
 ) -> Run:
-    """Build model, optimiser and memories of a trial from its seed, for one method or a shared burn-in."""
+    """Build model, optimiser and biases of a trial from its seed, for one method or a shared burn-in."""
     task = Task(
         train=data.train,
         test=data.test,
@@ -34,7 +34,7 @@ def build_run(
         teacher=data.teacher,
     )
     model = recipe.model(data.dataset, derived_generator(seed, "weights")).to(data.device)
-    # By name and rule: a burn-in that was stopped may be of other methods under the same names.
+    # By name and rule: a stopped burn-in may belong to other methods with the same names.
     biases = {
         run_name(method): ActiveBias(
             method,
@@ -63,13 +63,13 @@ class OneByOne:
     keep_models: bool
 
     def train(self, methods: Sequence[Method]) -> None:
-        """Train the methods and store their results: those that scan, then those that draw."""
+        """Train the methods and store their results: first those with a scan, then those that draw."""
         for scans in (True, False):
             if group := [method for method in methods if (method.order == "scan") is scans]:
                 self._train_group(group)
 
     def _train_group(self, methods: Sequence[Method]) -> None:
-        """Train the burn-in that these methods share, then each method from there."""
+        """Train the shared burn-in of these methods, then each method from its end."""
         recipe, listener = self.recipe, self.listener
         burn_in = min(recipe.burn_in, recipe.epochs)
         shared = _burn_in_checkpoint(recipe, methods[0], self.seed, self.place, self.keep_models)
@@ -86,15 +86,15 @@ class OneByOne:
             self._train_until(run, recipe.epochs, own, method.name)
             self._store(run, method)
             own.remove()
-        if branch_point is None:  # every method went on from its own checkpoint
+        if branch_point is None:  # every method resumed from its own checkpoint
             listener.on_recount(-burn_in)
         shared.remove()
 
     def _burn_in(self, methods: Sequence[Method], checkpoint: Checkpoint) -> dict[str, Any]:
-        """Return the state after the burn-in, which holds the memory of every method."""
+        """Return the state after the burn-in, which holds the history of every method."""
         run = build_run(self.recipe, self.data, methods, seed=self.seed)
         state = checkpoint.read()
-        # Another command may have asked for fewer methods than this one: their burn-in does not know ours.
+        # A stopped burn-in of another command may lack the histories of some of our methods.
         if state is not None and set(run.biases) <= set(state["biases"]):
             run.load_state_dict(state)
             self.listener.on_recount(-run.epoch)
@@ -130,7 +130,7 @@ class OneByOne:
 
 
 def _own_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
-    """Return where a run one by one stands; one whose model is kept goes on when its result is long known."""
+    """Return the checkpoint of a one-by-one run; runs that keep their model have another checkpoint."""
     return place.checkpoint(recipe, seed, run_name(method) + ("-kept" if kept else ""))
 
 
@@ -150,7 +150,7 @@ def remove_stopped(
 ) -> None:
     """Delete the checkpoints of interrupted one-by-one runs whose results are now stored.
 
-    A burn-in stays as long as a method that shares it has no result.
+    The checkpoint of a burn-in is kept until all methods that share it have a result.
     """
     if not (place.folder / "checkpoints").exists():
         return

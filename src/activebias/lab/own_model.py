@@ -1,4 +1,4 @@
-"""The comparison of methods on a user's own model, with data in memory."""
+"""Compares methods on a user's model, with data in RAM."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -37,29 +37,29 @@ def compare(
     device: str = "cpu",
     listener: Listener | None = None,
 ) -> list[TrialResult]:
-    """Train a model of your own by every method, in the paper's protocol, and return the results.
+    """Train your model with every method, in the paper's protocol, and return the results.
 
-    `activebias.lab.comparison_table(results)` shows them. What was computed before under the same settings,
-    model and data is read from the store in `out`, and a message says so; a run that was stopped goes on
-    where it was. A model is known by its layers and by what it computes, seeded, for a few training inputs.
+    `activebias.lab.comparison_table(results)` shows them. Stored results with the same settings, model and
+    data are read from `out`, with a message, and not computed again. A stopped run resumes from its
+    checkpoint. A model is identified by its layers and by its seeded outputs for a few training inputs.
 
     Args:
-        model: builds a new model with random initial weights. It is called under a random state of its own,
-            so that trials can be repeated and the methods of a trial begin with the same weights. A method
-            `regulariser()` of the model, if it has one, is added to the loss.
-        train, test: inputs and int labels, arrays or tensors; the inputs go to the model in batches as they
-            are. In tagging, labels are (sentences, words) with -100 after a sentence's end.
-        methods: names of the paper's methods, or `Method`s of your own; one, several, or "scan,wpv".
-        trials: how many seeds, 0 to trials - 1.
-        epochs: how many there are; more than those of the burn-in, after which the methods begin to differ.
+        model: builds a new model with random initial weights. It is called with a seeded random state, so
+            that trials can be repeated and all methods of a trial start with the same weights. The model may
+            have a method `regulariser()`, whose value is added to the loss.
+        train, test: inputs and int labels, as arrays or tensors. The model receives batches of the inputs
+            unchanged. In tagging, labels are (sentences, words), padded with -100.
+        methods: names of the paper's methods, or your own `Method`s; one, several, or "scan,wpv".
+        trials: the number of trials; their seeds are 0 to trials - 1.
+        epochs: the number of epochs, larger than `burn_in`: methods differ only after the burn-in.
         burn_in, batch_size, window: as in `activebias.ActiveBias`.
-        optimiser: SGD with learning rate 0.1 and momentum 0.9 unless told otherwise.
-        noise: label noise to add to the training labels: a `Noise`, or what the command line takes, such as
+        optimiser: by default SGD with learning rate 0.1 and momentum 0.9.
+        noise: label noise for the training labels: a `Noise`, or a value as on the command line, such as
             0.1 or "uniform_other:0.2".
-        name: under which results are stored.
+        name: the name of the results in the store.
         out: the folder of the store.
-        device: where to train.
-        listener: is told about epochs and results; without one, messages go to the error stream.
+        device: the device to train on.
+        listener: receives epochs, results and messages; by default, messages go to stderr.
 
     >>> import tempfile
     >>> inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
@@ -82,7 +82,7 @@ def compare(
     dataset = Dataset(name, parts["train"], parts["test"], num_classes, names)
     recipe = Recipe(
         name=name,
-        title=f"{name}: a model and data of one's own",
+        title=f"{name}: the user's model and data",
         data=f"own data {digest_of(list(parts.values()))[:16]}",
         architecture=f"{_layers(model)}\ncomputes {digest_of_outputs(outputs)}",
         model=lambda _, generator: build_seeded(model, int(torch.randint(2**62, (), generator=generator))),
@@ -118,23 +118,23 @@ def _noise(noise: Noise | str | float | None) -> Noise | None:
     if noise is not None and noise.kind == "human":
         raise ValueError(
             "Expected `noise` to be of a kind that is drawn, such as uniform_other:0.2, but got human: "
-            "labels that people gave are those of CIFAR. Pass such labels of your own in `train`."
+            "human labels exist for CIFAR only. Pass human labels of your data in `train`."
         )
     return noise
 
 
 def _check_burn_in(recipe: Recipe) -> None:
-    """Refuse a training in which all methods would be the same: that is no finding about them."""
+    """Raise if the burn-in covers all epochs: then all methods would be equal."""
     if recipe.burn_in >= recipe.epochs:
         raise ValueError(
             f"Expected `burn_in` to be less than `epochs`, {recipe.epochs}, but got {recipe.burn_in}: "
-            "nothing would be emphasised, and no method differ from another. Train longer, or pass a smaller "
-            "`burn_in`."
+            "no instance would be emphasised, and all methods would be equal. Train longer, or pass a "
+            "smaller `burn_in`."
         )
 
 
 def _num_classes(parts: dict[str, Examples]) -> int:
-    """Return how many classes the labels are of; they must be counted from 0."""
+    """Return the number of classes; labels must count from 0."""
     for name, part in parts.items():
         if len(part) == 0:
             raise ValueError(f"Expected `{name}` to hold at least one example, but it is empty.")
@@ -154,15 +154,15 @@ def _num_classes(parts: dict[str, Examples]) -> int:
 
 
 def _check_outputs(outputs: object, labels: torch.Size, parts: dict[str, Examples]) -> None:
-    """Refuse a model whose outputs do not fit the labels, before torch does so in the middle of a trial."""
+    """Raise if the model's outputs do not fit the labels, before training starts."""
     if not isinstance(outputs, Tensor):
         raise TypeError(
-            "Expected `model` to give a tensor of one output a class, but got "
+            "Expected `model` to give a tensor with one output per class, but got "
             f"{type(outputs).__name__}: wrap it in a module that returns the logits."
         )
     if outputs.shape[:-1] != labels:
         raise ValueError(
-            f"Expected `model` to give one output a class, for labels of shape {tuple(labels)} a tensor "
+            f"Expected `model` to give one output per class, for labels of shape {tuple(labels)} a tensor "
             f"({', '.join(map(str, labels))}, classes), but got {tuple(outputs.shape)}."
         )
     number = outputs.shape[-1]
@@ -192,5 +192,5 @@ def _examples(name: str, pair: tuple[Any, Any]) -> Examples:
 
 
 def _layers(model: Callable[[], nn.Module]) -> str:
-    """Return the model's layers as text, which a person can read in the store."""
+    """Return the model's layers as text, readable for a person in the store."""
     return str(build_seeded(model, derived_seed(0, "description")))

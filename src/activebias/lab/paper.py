@@ -1,4 +1,4 @@
-"""The paper's own numbers, to stand beside ours."""
+"""The paper's numbers, to compare with ours."""
 
 import csv
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ def _tables() -> dict[tuple[str, str, str], tuple[float, float | None]]:
 
 
 def paper_rows() -> tuple[str, ...]:
-    """Return the names of the paper's rows, in its order."""
+    """Return the names of the paper's rows, in the paper's order."""
     return tuple(dict.fromkeys(row for row, _, _ in _tables()))
 
 
 def paper_value(row: str, method: str, metric: str) -> tuple[float, float | None] | None:
-    """Return what the paper prints: error in per cent and standard error; None where it prints nothing.
+    """Return the paper's error in per cent and its standard error; None if the paper has no such number.
 
-    The standard error is None where the paper leaves it out, which it does when it is below 0.01.
+    The standard error is None if the paper leaves it out, which it does below 0.01.
 
     >>> paper_value("mnist-cnn", "wpv", "best_test_error")
     (0.48, 0.01)

@@ -1,11 +1,12 @@
-"""The page docs/reproduction.md, made from the result store: what of the paper holds here.
+"""Makes the page docs/reproduction.md from the result store: which of the paper's findings hold here.
 
     python -m activebias.lab.reproduction results docs/reproduction.md
 
-Prose that belongs to a row (commands, causes, what was tried) stands in `results/notes/ROW.md`.
+The text of a row (commands, causes, failed attempts) is in `results/notes/ROW.md`.
 """
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,36 +27,41 @@ from activebias.lab.result_tables import (
     reproduction_table,
 )
 from activebias.lab.significance import Estimate, Finding, against_baselines, order_agreement, paper_estimate
+from activebias.runs.outcome import plural
 
 _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and we do not have it"}
+_WIDTH = 110
 _INTRODUCTION = """# Reproduction
 
-The paper's rows, trained here, beside the paper's numbers. This page is made by command from the result
-store in `results/`, one JSON line per trial and method, and shows whatever came out:
+The paper's rows, trained here, beside the paper's numbers. A command makes this page from the result store in
+`results/`, which has one JSON line per trial and method. The page shows all results, good or bad:
 
 ```sh
 python -m activebias.lab.reproduction results docs/reproduction.md
 ```
 
-A comparison is a method against its baseline (Uni for the methods that draw, Scan for those that weigh). It
-holds if ours says what the paper's says: better, worse, or no difference; ours by a paired t-test over
-trials with Holm's correction at 5 %, the paper's by twice the combined standard error. The paper rounds
-standard errors to 0.01 and leaves out smaller ones: one that is left out counts as 0.01, and none as less
-than 0.005. Two methods agree in
-order if they are apart by more than twice the combined standard error, in the same direction, here and
-there; they disagree if the directions differ; everything else is undecided. The seconds of a trial and
-method are, side by side, a model's share of the time, without the loading of the data; the burn-in, which the
-methods of a trial share, counts in full for each of them. An asterisk: not those of whole trials, or shared
-with other work, as the row's text says.
+A comparison is a method against its baseline: Uni for S* methods, Scan for W* methods. A comparison holds if
+our trials and the paper have the same finding: better, worse, or no difference. Our finding is a paired
+t-test over trials, Holm-corrected at 5 %. The paper's is a difference of more than twice the combined
+standard error. The paper rounds standard errors to 0.01 and leaves out smaller ones. A missing standard error
+counts as 0.01. No standard error counts as less than 0.005.
+
+Two methods have the paper's order if they differ by more than twice the combined standard error, in the same
+direction, here and in the paper. They have the opposite order if the directions differ. All other pairs are
+undecided.
+
+Seconds are per trial and method. For models trained side by side they are a model's share of the time,
+without loading the data. The shared burn-in counts in full for every method. An asterisk marks seconds that
+cover part of the trials, or a GPU shared with other work; the row's text says which.
 """
-# Rows whose stored seconds are not what a trial takes: their notes say why.
+# Rows whose stored seconds are not the time of a whole trial: their notes say why.
 _SECONDS_OF_PARTS = ("qt-cnn", "mnist-fc-distill")
 
 
 @final
 @dataclass(frozen=True)
 class _Row:
-    """One row of the paper with our results; without results it is open."""
+    """One row of the paper with our results, which are empty if the row was not run."""
 
     recipe: Recipe
     results: list[TrialResult]
@@ -72,24 +78,24 @@ class _Row:
         ]
 
     def findings(self, metric: str, stderr_of: str | None = None) -> list[tuple[Finding, Finding]]:
-        """Return our finding and the paper's for every comparison."""
+        """Return our finding and the paper's finding for every comparison."""
         found = paper_findings(self.results, row=self.recipe.row, metric=metric, stderr_of=stderr_of)
         return [(ours, theirs) for _, ours, theirs in found]
 
     def held(self, metric: str, stderr_of: str | None = None) -> tuple[int, int]:
-        """Return how many comparisons hold, of how many."""
+        """Return the number of comparisons that hold, and of all comparisons."""
         findings = self.findings(metric, stderr_of)
         return sum(ours == theirs for ours, theirs in findings), len(findings)
 
     def apart(self, metric: str, stderr_of: str | None = None) -> tuple[int, int, int]:
-        """Return how many others are differences here alone, in the paper alone, or of opposite sign."""
+        """Return how many others are significant only here, only in the paper, or have opposite findings."""
         apart = [(ours, theirs) for ours, theirs in self.findings(metric, stderr_of) if ours != theirs]
         here = sum(theirs == "no difference" for _, theirs in apart)
         there = sum(ours == "no difference" for ours, _ in apart)
         return here, there, len(apart) - here - there
 
     def same_signs(self, metric: str) -> int:
-        """Return how many methods stand on the paper's side of their baseline, significantly or not."""
+        """Return how many differences to the baseline have the paper's sign, significant or not."""
         count = 0
         for item in against_baselines(self.results, metric):
             if item.test is None or item.test.difference is None or item.baseline is None:
@@ -102,7 +108,7 @@ class _Row:
         return count
 
     def order(self, metric: str) -> tuple[int, int, int]:
-        """Return how many pairs of methods agree, are undecided, disagree."""
+        """Return how many pairs of methods have the paper's order, are undecided, have the opposite order."""
         ours = {
             item.method: Estimate(item.mean, item.stderr) for item in against_baselines(self.results, metric)
         }
@@ -113,19 +119,19 @@ class _Row:
 
 
 def page(store: ResultStore, notes: Path, figures: str) -> str:
-    """Return the page as Markdown; `figures` is the folder of the figures as seen from it."""
+    """Return the page as Markdown; `figures` is the folder of the figures, relative to the page."""
     rows = [_Row(recipe, store.load(recipe.name, recipe.config())) for recipe in _recipes()]
     done = [row for row in rows if row.results]
-    # A variant of a row (cifar10-lr-as-printed) must not count its comparisons a second time.
+    # Variants of a row (cifar10-lr-as-printed) are not counted: their comparisons would count twice.
     in_paper = [row for row in done if row.recipe.row in paper_rows() and row.recipe.name == row.recipe.row]
     parts = [_INTRODUCTION, _summary(in_paper), _overview(rows)]
     parts += [_section(row, notes, figures) for row in done]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return _wrapped("\n\n".join(part.strip() for part in parts)) + "\n"
 
 
 def _recipes() -> list[Recipe]:
     recipes = [get_recipe(name) for name in RECIPES]
-    others = ("wnut17-cnn",)  # the paper's model on data that everybody can have
+    others = ("wnut17-cnn",)  # the paper's model on free data
     return [recipe for recipe in recipes if recipe.row is not None or recipe.name in others]
 
 
@@ -139,32 +145,44 @@ def _summary(rows: Sequence[_Row]) -> str:
         signs = sum(row.same_signs(metric) for row in stated)
         lines.append(
             f"- {METRIC_TITLES[metric].capitalize()}: **{held} of {total} comparisons hold** in "
-            f"{len(stated)} rows; of the others {here} are a difference here alone, {there} in the paper "
-            f"alone, {opposite} say the opposite. {signs} have the paper's sign, significant or not. Of "
-            f"{agree + undecided + disagree} pairs of "
-            f"methods {agree} stand in the paper's order, {undecided} are undecided, {disagree} stand the "
-            "other way round."
+            f"{plural(len(stated), 'row', 'rows')}. Of the others, {_apart_text(here, there, opposite)}. "
+            f"{plural(signs, 'comparison has', 'comparisons have')} the paper's sign, significant or not. Of "
+            f"{agree + undecided + disagree} pairs of methods, {plural(agree, 'has', 'have')} the paper's "
+            f"order, {plural(undecided, 'is', 'are')} undecided, {plural(disagree, 'has', 'have')} the "
+            "opposite order."
         )
     lines += ["", _last_epochs_by_other_errors(rows)] if rows else []
     return "\n".join(lines)
 
 
 def _last_epochs_by_other_errors(rows: Sequence[_Row]) -> str:
-    """Return what becomes of the last ten epochs with the paper's standard errors of the best error."""
+    """Count the findings in the last ten epochs by the paper's standard errors of the best error."""
     metric, stderr_of = "last10_test_error", "best_test_error"
     stated = [row for row in rows if metric in row.metrics]
     held, total = _sums([row.held(metric, stderr_of) for row in stated], 2)
     here, there, opposite = _sums([row.apart(metric, stderr_of) for row in stated], 3)
     return (
-        "In the last ten epochs the paper's standard errors are mostly far below those of its best errors, "
-        "and below ours for as many trials; presumably they count every epoch. What it sees there leans on "
-        f"them: with its standard errors of the best error {held} of {total} comparisons hold, {here} are a "
-        f"difference here alone, {there} in the paper alone, {opposite} say the opposite."
+        "In the last ten epochs the paper's standard errors are mostly far below its standard errors of the "
+        "best error, and below our standard errors for as many trials; presumably they treat every epoch as "
+        f"a trial. With the paper's standard errors of the best error instead, {held} of {total} comparisons "
+        f"hold; of the others, {_apart_text(here, there, opposite)}."
+    )
+
+
+def _apart_text(here: int, there: int, opposite: int) -> str:
+    """Return the counts of `_Row.apart` in words.
+
+    >>> _apart_text(1, 9, 0)
+    '1 is significant only here, 9 only in the paper, 0 have opposite findings'
+    """
+    return (
+        f"{plural(here, 'is', 'are')} significant only here, {there} only in the paper, "
+        f"{plural(opposite, 'has', 'have')} opposite findings"
     )
 
 
 def _sign(value: float) -> int:
-    # Differences of printed numbers carry rounding errors.
+    # Differences of printed numbers have rounding errors.
     return 0 if abs(value) < 1e-9 else 1 if value > 0 else -1
 
 
@@ -175,13 +193,13 @@ def _sums(rows: Sequence[tuple[int, ...]], width: int) -> list[int]:
 def _overview(rows: Sequence[_Row]) -> str:
     lines = [
         "| row | trials here | paper's | comparisons that hold (best test error) | hardware | "
-        "seconds a trial and method |",
+        "seconds per trial and method |",
         "|---|---:|---:|---|---|---:|",
     ]
     for row in rows:
         recipe, results = row.recipe, row.results
         if not results:
-            state = _CANNOT.get(recipe.name, "open: not run yet, nothing is claimed")
+            state = _CANNOT.get(recipe.name, "open: not run yet")
             lines.append(f"| {recipe.name} | 0 | {recipe.trials} | {state} | – | – |")
             continue
         trials = num_trials(results)
@@ -198,7 +216,7 @@ def _hardware(results: Sequence[TrialResult]) -> str:
 
 
 def _seconds(results: Sequence[TrialResult]) -> str:
-    """Return the mean seconds by hardware; side by side, a model's share of the time."""
+    """Return the mean seconds on each kind of hardware."""
     texts = []
     for device in dict.fromkeys(result.device for result in results):
         seconds = [result.seconds for result in results if result.device == device]
@@ -214,7 +232,7 @@ def _section(row: _Row, notes: Path, figures: str) -> str:
     if note.exists():
         parts.append(note.read_text(encoding="utf-8").strip())
     parts += [f"*{line}*" for line in _data_notes(row.results)]
-    described = "Mean test error by epoch, one curve a method, with the last epoch's value beside its name"
+    described = "Mean test error by epoch, one curve per method"
     parts.append(f"![{described}]({figures}/{recipe.name}.png)")
     tables: list[TextTable]
     if recipe.row is None:
@@ -229,14 +247,34 @@ def _data_notes(results: Sequence[TrialResult]) -> list[str]:
     return list(dict.fromkeys(note for result in results for note in result.details.get("notes", [])))
 
 
+def _wrapped(text: str) -> str:
+    """Wrap long lines outside tables; blocks of code have no long lines.
+
+    >>> [len(line) for line in _wrapped("- " + 30 * "word ").splitlines()]
+    [106, 46]
+    >>> [len(line) for line in _wrapped("| " + 30 * "word ").splitlines()]
+    [152]
+    """
+    lines = []
+    for line in text.splitlines():
+        if len(line) <= _WIDTH or line.startswith("|"):
+            lines.append(line)
+        else:
+            indent = "  " if line.startswith("- ") else ""
+            lines += textwrap.wrap(
+                line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
+    return "\n".join(lines)
+
+
 def main(folder: Path, out: Path) -> None:
-    """Write the page and its figures beside it."""
+    """Write the page, and its figures into the folder `figures` beside the page."""
     store = ResultStore(folder)
     figures = out.parent / "figures"
     for recipe in _recipes():
         if results := store.load(recipe.name, recipe.config()):
             save_figure(convergence_figure(results), figures / recipe.name)
-            (figures / f"{recipe.name}.svg").unlink()  # a page needs one of the two
+            (figures / f"{recipe.name}.svg").unlink()  # the page shows the PNG only
     out.write_text(page(store, folder / "notes", "figures"), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""From results to tables: for the terminal, for a Markdown page, and as the JSON object of `--json`."""
+"""Tables of results: for the terminal, for a Markdown page, and as the JSON object of `--json`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _NOTHING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell's text, and whether it is set in bold: significantly different from the baseline."""
+    """A cell's text, and whether it is bold: significantly different from the baseline."""
 
     text: str
     bold: bool = False
@@ -42,7 +42,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text that knows how to show itself; `breaks` are the rows that begin a new group."""
+    """A table of text for several outputs; `breaks` are the rows that begin a new group."""
 
     title: str
     columns: tuple[str, ...]
@@ -51,14 +51,14 @@ class TextTable:
     breaks: tuple[int, ...] = ()
 
     def to_rich(self) -> "RichTable":
-        """Return the table for the terminal. Bold cells carry a star too: a file or a pipe shows no bold."""
+        """Return the table for the terminal. Bold cells also have a star, because files show no bold."""
         from rich import box
         from rich.markup import escape
         from rich.table import Table
         from rich.text import Text
 
         starred = [any(row[column].bold for row in self.rows) for column in range(len(self.columns))]
-        # The star gets a place of its own, so that the digits stand below each other.
+        # The star has its own column, so that the digits are aligned.
         texts = [
             [
                 cell.text.replace(" ± ", "±") + ("*" if cell.bold else " " * star)
@@ -85,7 +85,7 @@ class TextTable:
             caption_justify="left",
             title_style="bold",
             caption_style="",
-            # As narrow as can be: all eleven methods must fit into 80 columns.
+            # As narrow as possible: all eleven methods must fit into 80 columns.
             padding=(0, 1, 0, 0),
             show_edge=False,
         )
@@ -99,7 +99,7 @@ class TextTable:
         return table
 
     def to_text(self, width: int = 100) -> str:
-        """Return the table as plain text, as it stands in a log file."""
+        """Return the table as plain text, for a log file."""
         from io import StringIO
 
         from rich.console import Console
@@ -112,7 +112,7 @@ class TextTable:
         return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
 
     def to_markdown(self) -> str:
-        """Return the table as GitHub shows it, title and notes around it."""
+        """Return the table as Markdown, with title and notes."""
 
         def line(texts: Iterable[str]) -> str:
             return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
@@ -136,7 +136,7 @@ def display_name(method: str) -> str:
 
 
 def num_trials(results: Sequence[TrialResult]) -> str:
-    """Return how many trials the methods have: "3", or "10 to 20" where they differ."""
+    """Return the number of trials of the methods: "3", or "10 to 20" if it differs between methods."""
     numbers = [len(values) for values in by_method(results, METRICS[0]).values()]
     fewest, most = min(numbers), max(numbers)
     return str(most) if fewest == most else f"{fewest} to {most}"
@@ -149,7 +149,7 @@ def trials_text(results: Sequence[TrialResult]) -> str:
 
 
 def summary(results: Sequence[TrialResult]) -> dict[str, Any]:
-    """Return the object that `--json` prints; a standard error of one trial is null."""
+    """Return the JSON object for `--json`; the standard error of a single trial is null."""
     methods: dict[str, dict[str, dict[str, float | None]]] = {}
     for metric in METRICS:
         for method, values in by_method(results, metric).items():
@@ -163,7 +163,7 @@ def summary(results: Sequence[TrialResult]) -> dict[str, Any]:
 def comparison_table(results: Sequence[TrialResult], *, metric: str = "best_test_error") -> TextTable:
     """Return the methods side by side: n, mean ± standard error, difference to the baseline, corrected p.
 
-    Difference and p are of `metric`; bold is decided for each column by itself.
+    Difference and p are of `metric`. Bold is decided for each column separately.
     """
     compared = {
         name: against_baselines(results, name)
@@ -196,7 +196,7 @@ def comparison_table(results: Sequence[TrialResult], *, metric: str = "best_test
 def reproduction_table(
     results: Sequence[TrialResult], *, row: str | None = None, metric: str = "best_test_error"
 ) -> TextTable:
-    """Return our numbers beside the paper's row of that name (the recipe's, unless `row` says another)."""
+    """Return our numbers beside the paper's numbers in `row` (default: the row with the recipe's name)."""
     items = against_baselines(results, metric)
     paper = _paper_estimates(row or results[0].recipe, items, metric)
     decimals = _decimals(items)
@@ -249,9 +249,9 @@ def paper_findings(
     metric: str = "best_test_error",
     stderr_of: str | None = None,
 ) -> list[tuple[str, Finding, Finding]]:
-    """Return (method, ours, paper's) for every comparison with a baseline that both made.
+    """Return (method, our finding, the paper's finding) for every comparison that both made.
 
-    `stderr_of` judges the paper's by its standard errors of another metric.
+    With `stderr_of`, the paper's finding uses its standard errors of another metric.
     """
     items = against_baselines(results, metric)
     paper = _paper_estimates(row or results[0].recipe, items, metric)
@@ -269,7 +269,7 @@ def paper_findings(
 def _paper_estimates(row: str, items: Iterable[Comparison], metric: str) -> dict[str, Estimate]:
     if row not in paper_rows():
         raise ValueError(
-            f"Expected `row` to be one of the paper's, {', '.join(paper_rows())}, but got {row!r}"
+            f"Expected `row` to be a row of the paper, {', '.join(paper_rows())}, but got {row!r}"
         )
     values = {item.method: paper_value(row, item.method, metric) for item in items}
     return {method: paper_estimate(*value) for method, value in values.items() if value is not None}
@@ -285,17 +285,17 @@ def _agreement_notes(
         held = sum(ours == theirs for ours, theirs in findings)
         notes.append(
             f"Findings: {held} of {len(findings)} hold (better, worse or no difference against the baseline; "
-            "the paper's by twice the combined standard error)."
+            "in the paper by more than twice the combined standard error)."
         )
     if pairs:
         notes.append(
-            f"Order: of {pairs} pairs of methods {len(order.agrees)} agree with the paper, "
-            f"{len(order.undecided)} are undecided, {len(order.disagrees)} disagree (apart by more than "
-            "twice the combined standard error here and there)."
+            f"Order of {pairs} pairs of methods: {len(order.agrees)} as in the paper, "
+            f"{len(order.undecided)} undecided, {len(order.disagrees)} opposite (decided by more than twice "
+            "the combined standard error, here and in the paper)."
         )
     if order.disagrees:
         named = ", ".join(f"{display_name(low)} < {display_name(high)}" for low, high in order.disagrees)
-        notes.append(f"The other way round in the paper: {named}.")
+        notes.append(f"Opposite order in the paper: {named}.")
     return notes
 
 
@@ -306,9 +306,11 @@ def _title(results: Sequence[TrialResult]) -> str:
 
 
 def _short_run_notes(results: Sequence[TrialResult]) -> list[str]:
-    """Return a remark where there are no ten last epochs to take the mean of."""
+    """Return a note if a run has fewer than ten epochs."""
     number = min(len(result.test_error) for result in results)
-    return [f"Last 10 epochs: there are {number} only, and the mean is of all."] if number < 10 else []
+    return (
+        [f"Last 10 epochs: there are only {number}, and the mean is over all of them."] if number < 10 else []
+    )
 
 
 def _notes(items: Sequence[Comparison]) -> list[str]:
@@ -327,11 +329,12 @@ def _notes(items: Sequence[Comparison]) -> list[str]:
     if count:
         tests = "test" if count == 1 else "tests"
         notes.append(
-            f"*: p < 0.05 in a paired t-test by trial, Holm-corrected over {count} {tests} a column."
+            f"*: p < 0.05 in a paired t-test by trial, Holm-corrected over {count} {tests} per column."
         )
     else:
         notes.append(
-            "No test is possible: fewer than two trials in common with the baseline, or all differ equally."
+            "No test is possible: a method needs at least two trials in common with its baseline, and "
+            "differences that vary between trials."
         )
     fewer = [item for item in items if count and item.test is not None and item.test.n < item.n]
     if fewer:
@@ -346,7 +349,7 @@ def _breaks(items: Sequence[Comparison]) -> tuple[int, ...]:
 
 
 def _decimals(items: Sequence[Comparison]) -> int:
-    # The paper's two, unless a standard error would then be one rounded digit.
+    # Two as in the paper, or three if a standard error below 0.01 would keep only one digit.
     errors = [item.stderr for item in items] + [item.test.stderr for item in items if item.test]
     return 3 if any(error is not None and 0 < error < 0.01 for error in errors) else 2
 

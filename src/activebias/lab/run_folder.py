@@ -1,4 +1,4 @@
-"""One method of a recipe, trained into a run folder."""
+"""Trains one method of a recipe, and writes a run folder."""
 
 from pathlib import Path
 
@@ -34,12 +34,12 @@ def train_recipe(
 ) -> RunFolder:
     """Train one method of a recipe, and write the run folder `out`.
 
-    The numbers are those of `activebias compare`. The recipe's test part is what a run folder calls its
-    validation part.
+    The numbers are those of `activebias compare`. The validation part of the run folder is the recipe's test
+    part.
     """
     check_target(out)
     data = prepare_recipe(recipe, seed=seed, place=place)
-    inputs = inputs_of(data.dataset)  # first: it may lack a package
+    inputs = inputs_of(data.dataset)  # before training, because it fails if a package is missing
     run = build_run(recipe, data, [get_method(method)], seed=seed, observed=True)
     settings = {"method": method, "seed": seed, "model": str(run.model), "config": recipe.config()}
     checkpoint = checkpoint_beside(out, digest_of_settings(settings))
@@ -69,7 +69,7 @@ def train_recipe(
 
 
 def prepare_recipe(recipe: Recipe, *, seed: int, place: Place) -> Prepared:
-    """Load a recipe's data, draw its noise, and train its teacher where it has one."""
+    """Load a recipe's data, draw its noise, and train its teacher if it has one."""
     dataset = load_data(recipe, place.data)
     teacher = None
     if recipe.teacher is not None:
@@ -79,14 +79,14 @@ def prepare_recipe(recipe: Recipe, *, seed: int, place: Place) -> Prepared:
 
 
 def kind_of(dataset: Dataset) -> Kind:
-    """Return what a recipe's data is: tagged text, images or text."""
+    """Return the kind of a recipe's data: tagged text, images or text."""
     if dataset.train.is_tagging:
         return "tagging"
     return "images" if dataset.train.inputs[0].dim() == 4 else "text"
 
 
 def inputs_of(dataset: Dataset) -> Inputs:
-    """Return what shows the training instances of a recipe to a person."""
+    """Return the training instances of a recipe in a form to show to a person."""
     kind = kind_of(dataset)
     first = dataset.train.inputs[0]
     if kind == "images":
@@ -101,7 +101,7 @@ def inputs_of(dataset: Dataset) -> Inputs:
 
 
 def _pixels(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return images (N, C, H, W) as (N, H, W) or (N, H, W, 3), stretched where they hold 0 to 16 (digits)."""
+    """Return images (N, C, H, W) as (N, H, W) or (N, H, W, 3); values from 0 to 16 (digits) are stretched."""
     if images.max(initial=0) <= 16:
         images = (images.astype(np.uint16) * 255 // 16).astype(np.uint8)
     return images[:, 0] if images.shape[1] == 1 else np.ascontiguousarray(images.transpose(0, 2, 3, 1))

@@ -1,16 +1,16 @@
-"""Is it a difference? Means with standard errors, paired tests with Holm's correction, and the paper's order.
+"""Significance: means with standard errors, paired tests with Holm's correction, and the paper's order.
 
-Rules, stated once:
+Rules:
 
-- The standard error of n values is their standard deviation (divided by n - 1) over the square root of n; for
-  n = 1 there is none (None, not 0).
-- A method is tested against its baseline over the seeds both have (paired t-test, two-sided). Holm's
+- The standard error of n values is their standard deviation (divided by n - 1) over the square root of n. For
+  n = 1 it does not exist (None, not 0).
+- A method is tested against its baseline over their common seeds (paired t-test, two-sided). Holm's
   correction covers all methods of one comparison, separately for each metric.
-- Two methods are *apart* when their means differ by more than twice the combined standard error,
-  sqrt(se_a² + se_b²). A pair of methods *agrees* with the paper when it is apart here and there with the same
-  sign, *disagrees* when it is apart here and there with opposite signs, and is *undecided* otherwise.
-- The paper rounds to 0.01 and leaves out standard errors below that: a missing one counts as 0.01, and none
-  counts as less than 0.005.
+- Two methods are *apart* if their means differ by more than twice the combined standard error,
+  sqrt(se_a² + se_b²). A pair of methods *agrees* with the paper if it is apart here and in the paper with the
+  same sign. It *disagrees* if the signs are opposite. Otherwise it is *undecided*.
+- The paper rounds standard errors to 0.01 and leaves out smaller ones. A missing standard error counts as
+  0.01. No standard error counts as less than 0.005.
 """
 
 import math
@@ -30,14 +30,14 @@ Finding = Literal["better", "worse", "no difference"]
 
 
 class Estimate(NamedTuple):
-    """A mean and its standard error, None where there is none."""
+    """A mean and its standard error, None if it does not exist."""
 
     mean: float
     stderr: float | None
 
 
 class PairedTest(NamedTuple):
-    """The mean difference over n pairs, its standard error and p-value; None where there is none."""
+    """The mean difference over n pairs, its standard error and p-value; None if they do not exist."""
 
     n: int
     difference: float | None
@@ -47,7 +47,7 @@ class PairedTest(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method beside its baseline, in one metric."""
+    """One method compared with its baseline, in one metric."""
 
     method: str
     n: int
@@ -65,7 +65,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class OrderAgreement:
-    """How each pair of methods stands to the paper's order; the better method in the paper comes first."""
+    """Pairs of methods by their agreement with the paper; a pair begins with the paper's better method."""
 
     agrees: tuple[tuple[str, str], ...]
     undecided: tuple[tuple[str, str], ...]
@@ -92,10 +92,10 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 
 def paired_t_test(method: Mapping[int, float], baseline: Mapping[int, float]) -> PairedTest:
-    """Test method against baseline, both given as {seed: value}, over the seeds they share (two-sided).
+    """Test method against baseline, both given as {seed: value}, over their common seeds (two-sided).
 
-    Where every difference is the same number the t-test has no variance to divide by: p is 1 when that number
-    is 0, and None otherwise, for a few equal differences are no proof.
+    If all differences are equal, the t-test has no variance to divide by. Then p is 1 if they are 0, and None
+    otherwise, because a few equal differences prove nothing.
 
     >>> test = paired_t_test({0: 3.0, 1: 3.2, 2: 3.1, 9: 7.0}, {0: 3.3, 1: 3.4, 2: 3.5})
     >>> f"{test.n} pairs, {test.difference:.3f} ± {test.stderr:.3f}, p = {test.p_value:.4f}"
@@ -111,17 +111,17 @@ def paired_t_test(method: Mapping[int, float], baseline: Mapping[int, float]) ->
     mean, stderr = estimate(differences)
     if stderr is None:
         return PairedTest(1, mean, None, None)
-    # Results have six decimals: a smaller spread is only the rounding of the subtraction.
+    # Results have six decimals: a smaller spread is a rounding error of the subtraction.
     if max(differences) - min(differences) < 1e-9:
         return PairedTest(len(differences), mean, 0.0, 1.0 if abs(mean) < 1e-9 else None)
-    from scipy import stats  # here, so that `import` stays cheap for those who only store
+    from scipy import stats  # here, because the import is slow and a store does not need it
 
     p_value = 2 * float(stats.t.sf(abs(mean) / stderr, len(differences) - 1))
     return PairedTest(len(differences), mean, stderr, p_value)
 
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return Holm's corrected p-values (step-down Bonferroni); None, where no test was made, is not counted.
+    """Return Holm's corrected p-values (step-down Bonferroni); None (no test) is not counted.
 
     >>> holm({"wd": 0.01, "we": 0.04, "wpv": 0.03, "wtc": None})
     {'wd': 0.03, 'we': 0.06, 'wpv': 0.06, 'wtc': None}
@@ -136,9 +136,10 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def baseline_of(method: str, methods: Collection[str]) -> str | None:
-    """Return the method to compare with among those present; None for a baseline or when there is none.
+    """Return the method to compare with among `methods`; None for a baseline or if it is missing.
 
-    Sampling methods are compared with uni (scan if uni is absent), weighting methods and one's own with scan.
+    Sampling methods are compared with uni (scan if uni is absent), weighting methods and users' methods with
+    scan.
 
     >>> baseline_of("spv", ["uni", "scan", "spv"]), baseline_of("spv", ["scan", "spv"])
     ('uni', 'scan')
@@ -152,7 +153,7 @@ def baseline_of(method: str, methods: Collection[str]) -> str | None:
 
 
 def in_order(methods: Iterable[str]) -> list[str]:
-    """Return methods in the paper's order, one's own after them, each once.
+    """Return every method once, in the paper's order, users' methods at the end.
 
     >>> in_order(["wpv", "mine", "scan", "spv", "uni"])
     ['uni', 'spv', 'scan', 'wpv', 'mine']
@@ -162,9 +163,9 @@ def in_order(methods: Iterable[str]) -> list[str]:
 
 
 def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int, float]]:
-    """Return {method: {seed: value}} in the paper's order, from results that belong together.
+    """Return {method: {seed: value}} in the paper's order, from results of one recipe and configuration.
 
-    Of a method of one's own that was changed under its name, the latest counts.
+    If a user's method was changed under the same name, its latest results count.
     """
     if metric not in METRICS:
         raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {metric!r}")
@@ -223,14 +224,14 @@ def apart(first: Estimate, second: Estimate) -> int:
     if first.stderr is None or second.stderr is None:
         return 0
     difference = first.mean - second.mean
-    # The slack keeps a printed 0.02 against 2 · 0.01 from being decided by binary rounding.
+    # The slack prevents that binary rounding decides a printed 0.02 against 2 · 0.01.
     if abs(difference) <= 2 * math.hypot(first.stderr, second.stderr) + 1e-9:
         return 0
     return -1 if difference < 0 else 1
 
 
 def paper_estimate(value: float, stderr: float | None) -> Estimate:
-    """Return the paper's number with the standard error that rounding to 0.01 leaves possible.
+    """Return the paper's number with a standard error that allows for the rounding to 0.01.
 
     >>> paper_estimate(0.48, 0.02), paper_estimate(0.01, None), paper_estimate(0.07, 0.0)
     (Estimate(mean=0.48, stderr=0.02), Estimate(mean=0.01, stderr=0.01), Estimate(mean=0.07, stderr=0.005))
@@ -239,7 +240,7 @@ def paper_estimate(value: float, stderr: float | None) -> Estimate:
 
 
 def order_agreement(ours: Mapping[str, Estimate], paper: Mapping[str, Estimate]) -> OrderAgreement:
-    """Judge every pair that stands in one table of the paper: sampling with uni, weighting with scan.
+    """Judge every pair within a table of the paper: sampling with uni, weighting with scan.
 
     >>> paper = {"scan": Estimate(2.85, 0.03), "wd": Estimate(2.17, 0.01), "we": Estimate(3.08, 0.03)}
     >>> ours = {"scan": Estimate(3.28, 0.02), "wd": Estimate(2.50, 0.02), "we": Estimate(3.25, 0.02)}
@@ -258,7 +259,7 @@ def order_agreement(ours: Mapping[str, Estimate], paper: Mapping[str, Estimate])
 
 
 def our_finding(comparison: Comparison) -> Finding | None:
-    """Return what our trials say about a method against its baseline; None where no test was possible."""
+    """Return our finding about a method against its baseline; None if no test was possible."""
     if comparison.p_holm is None or comparison.test is None or comparison.test.difference is None:
         return None
     if not comparison.significant:
@@ -267,7 +268,7 @@ def our_finding(comparison: Comparison) -> Finding | None:
 
 
 def paper_finding(method: Estimate, baseline: Estimate) -> Finding:
-    """Return what the paper's numbers say about a method against its baseline.
+    """Return the paper's finding about a method against its baseline.
 
     >>> paper_finding(Estimate(0.48, 0.01), Estimate(0.54, 0.01))
     'better'

@@ -1,7 +1,7 @@
-"""The paper's theory for binary logistic regression, checked in numbers.
+"""Numerical checks of the paper's theory for binary logistic regression.
 
 Labels are -1 or 1 and `p_i = 1 / (1 + exp(-y_i wᵀx_i))`. The loss is `-Σ v_i log p_i + (c / s0) ‖w‖²` (the
-paper prints the last sign as minus; the Hessian it gives belongs to plus). Everything is float64.
+paper prints the last sign as minus; its Hessian belongs to plus). All numbers are float64.
 """
 
 import math
@@ -32,7 +32,7 @@ class HessianCheck:
 class VarianceCheck:
     """Equation 4: `Var(p_i) ≈ g_iᵀ S_N g_i` against draws of w from the Gaussian posterior.
 
-    The approximation is of first order in the width of the posterior: the error falls as N grows.
+    The approximation is of first order in the width of the posterior: the error decreases as N grows.
     """
 
     num_instances: int
@@ -46,10 +46,10 @@ class VarianceCheck:
 class TotalVarianceCheck:
     """Equation 5: with closeness weights `Σ g_iᵀ S_N g_i = N_T · dim(w)`.
 
-    It is exact (`exact_relative_error`) when S_N is the inverse Hessian of the weighted loss, with
-    `v_i = p_i (1 - p_i) / N_T`, the very same p as in the g_i and in the Hessian, v held constant, no prior
-    and ε = 0. Any N_T does: it only scales. The other three are how far off it is when one condition is
-    dropped: all weights 1, ε = mean (the weights that are really used), or a p̄ that is not quite p.
+    The equation is exact (`exact_relative_error`) if S_N is the inverse Hessian of the weighted loss, with
+    `v_i = p_i (1 - p_i) / N_T`, the same p in v, in the g_i and in the Hessian, constant v, no prior and
+    ε = 0. N_T is arbitrary: it only scales. Each of the other three errors drops one condition: all weights
+    1, ε = mean (the weights of `ActiveBias`), or a p̄ that differs slightly from p.
     """
 
     expected: float
@@ -69,7 +69,7 @@ class HistoryCheck:
 
 @dataclass(frozen=True)
 class TheoryFigures:
-    """All figures of `check_all`; the variance for growing numbers of instances."""
+    """All results of `check_all`; the variance for growing numbers of instances."""
 
     hessian: HessianCheck
     variance: tuple[VarianceCheck, ...]
@@ -78,7 +78,7 @@ class TheoryFigures:
 
 
 def check_all(seed: int = 0) -> TheoryFigures:
-    """Run every check on made-up problems drawn from the seed; takes a few seconds."""
+    """Run every check on artificial problems drawn from the seed; takes a few seconds."""
     generator = torch.Generator().manual_seed(seed)
     problem = draw_problem(generator, num_instances=400)
     variance = tuple(
@@ -95,7 +95,7 @@ def check_all(seed: int = 0) -> TheoryFigures:
 def draw_problem(
     generator: torch.Generator, *, num_instances: int, num_features: int = 5, prior_precision: float = 0.5
 ) -> Problem:
-    """Draw correlated Gaussian features, a constant one, and labels from a logistic model of unit strength.
+    """Draw correlated Gaussian features, a constant feature, and labels from a logistic model.
 
     >>> draw_problem(torch.Generator().manual_seed(0), num_instances=7).features.shape
     torch.Size([7, 5])
@@ -141,7 +141,7 @@ def posterior_precision(
 def predicted_variance(problem: Problem, weight: Tensor, precision: Tensor) -> Tensor:
     """Return `g_iᵀ S_N g_i` of every instance, `g_i = p_i (1 - p_i) x_i` (equation 4)."""
     prob = probabilities(problem, weight)
-    # The sign of g_i is the label's; it falls out of the quadratic form.
+    # The sign of g_i is the sign of the label, which the quadratic form ignores.
     gradients = (prob * (1 - prob))[:, None] * problem.features
     solved: Tensor = torch.linalg.solve(precision, gradients.T)
     return (gradients * solved.T).sum(dim=1)
@@ -166,7 +166,7 @@ def fit(problem: Problem, *, num_iterations: int = 100) -> Tensor:
         if float(step.abs().max()) < 1e-13:
             return weight
     raise RuntimeError(
-        f"Newton's method did not settle within {num_iterations} iterations; "
+        f"Newton's method did not converge within {num_iterations} iterations; "
         "give the problem a larger `prior_precision`."
     )
 
@@ -193,7 +193,7 @@ def check_variance(problem: Problem, generator: torch.Generator, *, num_draws: i
     factor = torch.linalg.cholesky(precision)
     noise = _normal((len(center), num_draws), generator)
     draws = center + torch.linalg.solve_triangular(factor.T, noise, upper=True).T
-    # In parts: all probabilities at once would take num_draws × N numbers.
+    # In parts, because all probabilities at once would take num_draws × N numbers.
     measured = torch.cat(
         [probabilities(_part(problem, part), draws).var(dim=0) for part in _parts(len(problem.labels))]
     )
@@ -209,7 +209,7 @@ def check_variance(problem: Problem, generator: torch.Generator, *, num_draws: i
 
 
 def check_total_variance(problem: Problem, generator: torch.Generator) -> TotalVarianceCheck:
-    """Check equation 5 at the fitted weights, and what is left of it when a condition is dropped."""
+    """Check equation 5 at the fitted weights, and its error without each condition."""
     weight = fit(problem)
     prob = probabilities(problem, weight)
     closeness = prob * (1 - prob)

@@ -1,7 +1,7 @@
 """The toy example of the paper's figure 2: logistic regression in two dimensions, outliers left and right.
 
 The weight of the x-axis is fixed at 0.5, so that the path of the other two parameters, `w[1]` and `b`, can be
-drawn. How much an instance counts is the caller's: `train_toy` asks for weights and hands back probabilities.
+drawn. The caller decides the weight of an instance: `train_toy` asks for weights and returns probabilities.
 """
 
 from collections.abc import Callable
@@ -47,8 +47,8 @@ def draw_toy(
 
     The clean classes are Gaussians of standard deviation `spread` around ±½ spread² (0.5, 1), for which
     logistic regression has its optimum at the weights (0.5, 1) and b = 0: the boundary 0.5 x + y = 0. An
-    outlier of class 1 lies far left and low, one of class -1 far right and high; to fit them the model has to
-    turn its boundary away from the clean one.
+    outlier of class 1 lies far left and low, an outlier of class -1 far right and high. To fit the outliers,
+    the model has to turn its boundary away from the clean boundary.
 
     >>> data = draw_toy(torch.Generator().manual_seed(0))
     >>> len(data), int(data.is_outlier.sum()), int(data.labels.sum())
@@ -92,9 +92,9 @@ def train_toy(
 ) -> ToyPath:
     """Train (w[1], b) by mini-batch SGD without replacement and return the path.
 
-    In every iteration `weights_of(index)` gives the weights v of the batch; after the update
-    `record(index, prob)` gets the p(y|x) that the batch was trained with. `on_epoch(epoch)` comes before each
-    epoch. With the core: `weights_of=bias.weight, record=bias.record, on_epoch=bias.set_epoch`.
+    In every iteration `weights_of(index)` returns the weights v of the batch. After the update,
+    `record(index, prob)` receives the p(y|x) of the batch before the update. `on_epoch(epoch)` is called
+    before each epoch. With the core: `weights_of=bias.weight, record=bias.record, on_epoch=bias.set_epoch`.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> path = train_toy(
@@ -111,7 +111,7 @@ def train_toy(
         if number < 1:
             raise ValueError(f"Expected `{name}` to be at least 1, but got {number}.")
     parameters = torch.tensor(start, dtype=torch.float64)
-    # What the parameters multiply: the y-coordinate for w[1], the constant 1 for b.
+    # The features of the parameters: the y-coordinate for w[1], the constant 1 for b.
     inputs = torch.stack([data.points[:, 1], torch.ones_like(data.labels)], dim=1)
     path = [parameters]
     for epoch in range(num_epochs):
@@ -134,7 +134,7 @@ def train_toy(
 
 
 def clean_parameters(data: ToyData) -> Tensor:
-    """Return the (w[1], b) that fit the clean points best (Newton's method): where training should end.
+    """Return the (w[1], b) that fit the clean points best (Newton's method): the goal of the training.
 
     >>> clean_parameters(draw_toy(torch.Generator().manual_seed(0)))
     tensor([1.0712, 0.1961], dtype=torch.float64)
@@ -152,13 +152,13 @@ def clean_parameters(data: ToyData) -> Tensor:
         if float(step.abs().max()) < 1e-12:
             return parameters
     raise RuntimeError(
-        "Newton's method did not settle: the clean points of `data` can be separated without error; "
-        "draw more of them."
+        "Newton's method did not converge: the clean points of `data` can be separated without error; "
+        "draw more clean points."
     )
 
 
 def clean_accuracy(data: ToyData, parameters: Tensor) -> Tensor:
-    """Return the part of the clean points on their right side, (...) for parameters (..., 2)."""
+    """Return the fraction of clean points on their right side, (...) for parameters (..., 2)."""
     right = toy_probabilities(data, parameters) > 0.5
     return right[..., ~data.is_outlier].to(torch.float64).mean(dim=-1)
 

@@ -1,4 +1,4 @@
-"""The toy example as a picture (the paper's figure 2): where training goes by Scan, WD and WPV."""
+"""The toy example as a picture (the paper's figure 2): the path of training by Scan, WD and WPV."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class ToyRun:
 def run_toy(
     methods: Sequence[str] = TOY_METHODS, *, seed: int = 0, num_epochs: int = 60, burn_in: int = 5
 ) -> tuple[ToyData, list[ToyRun]]:
-    """Train the toy example by each method, from the same points and in the same order."""
+    """Train the toy example with each method, from the same points and in the same order."""
     data = draw_toy(derived_generator(seed, "toy data"))
     runs = []
     for method in methods:
@@ -71,7 +71,7 @@ def run_toy(
 
 
 def distance_to_clean(data: ToyData, run: ToyRun) -> float:
-    """Return how far the last parameters lie from those that fit the clean points best, on average."""
+    """Return the mean distance of the last parameters from the best fit of the clean points."""
     return float((run.last - clean_parameters(data)).norm(dim=1).mean())
 
 

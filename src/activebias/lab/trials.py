@@ -33,7 +33,7 @@ def missing_runs(
     *,
     keep_models: bool = False,
 ) -> dict[int, list[Method]]:
-    """Return the methods that are still to be trained, by seed: no result, or (`keep_models`) no model."""
+    """Return the methods to train, by seed: those without a result, or (`keep_models`) without a model."""
     resolved = _by_name(methods)
     seeds = _checked(seeds)
     rules = {name: rule_of(method) for name, method in resolved.items()}
@@ -50,20 +50,20 @@ def missing_runs(
 
 
 def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
-    """Return the methods by name; two of one name are refused, for results and tables go by it."""
+    """Return the methods by name; raise if two have the same name, which identifies results."""
     resolved: dict[str, Method] = {}
     for method in map(get_method, methods):
         if method.name in resolved:
             raise ValueError(
-                f"Expected `methods` to have different names, but got {method.name!r} twice: name one of "
-                "them anew, or leave it out."
+                f"Expected `methods` to have different names, but got {method.name!r} twice: rename or "
+                "remove one of them."
             )
         resolved[method.name] = method
     return resolved
 
 
 def _checked(seeds: Iterable[int]) -> list[int]:
-    """Return the seeds as Python's integers, each once; what a result could not be stored by is refused."""
+    """Return every seed once, as a Python integer; raise if a seed cannot be stored."""
     return list(dict.fromkeys(map(_checked_seed, seeds)))
 
 
@@ -78,7 +78,7 @@ def _checked_seed(value: Any) -> int:
 
 
 def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int:
-    """Return how many epochs the missing runs take; methods of one order share their burn-in."""
+    """Return the number of epochs of the missing runs; methods of the same order share their burn-in."""
     burn_ins = sum(len({method.order == "scan" for method in group}) for group in missing.values())
     branches = sum(len(group) for group in missing.values())
     burn_in = min(recipe.burn_in, recipe.epochs)
@@ -95,26 +95,26 @@ def run_trials(
     listener: Listener | None = None,
     keep_models: bool = False,
 ) -> list[TrialResult]:
-    """Train what the store does not hold yet, and return the results of these methods and seeds.
+    """Train the methods and seeds without a stored result, and return the results of all of them.
 
-    They come by seed, then by method, in the order asked for, however they were trained.
+    The results are in the given order of seeds, then of methods.
 
     Args:
         recipe: the experiment.
-        methods: names, or `Method`s of your own (a new statistic needs a new name: results go by it, by
-            `order` and by `weights`).
-        seeds: one trial each.
-        place: where results and checkpoints go, where the data lies, and the device.
-        dataset: the data, if it is not the recipe's named one.
-        listener: is told about epochs and results, and how many are read from the store.
-        keep_models: save every model with its history, and train again what has a result but no file.
+        methods: names, or your own `Method`s. Name, `order` and `weights` identify the results of a
+            `Method`, so that a new statistic needs a new name.
+        seeds: one seed per trial.
+        place: the folder of results and checkpoints, the data folder, and the device.
+        dataset: the data, if it is not the recipe's data set.
+        listener: receives epochs, results and messages.
+        keep_models: save every model with its history; train methods again whose model file is missing.
     """
     listener = listener or Listener()
     resolved, seeds = list(_by_name(methods).values()), _checked(seeds)
     missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
     _tell_known(recipe, len(resolved) * len(seeds), missing, place, listener)
     if missing:
-        place.folder.mkdir(parents=True, exist_ok=True)  # before hours of training, not after
+        place.folder.mkdir(parents=True, exist_ok=True)  # fail before hours of training, not after
     device = torch.device(place.device)
     teacher: Tensor | None = None
     if missing and dataset is None:
@@ -122,7 +122,7 @@ def run_trials(
     if missing and dataset is not None:
         if recipe.teacher is not None:
             teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
-        # A model that is kept has to be found whole when the run is stopped: those are trained one by one.
+        # Models to keep are trained one by one, because only these checkpoints hold a whole model.
         if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
@@ -141,7 +141,7 @@ def run_trials(
 def _tell_known(
     recipe: Recipe, total: int, missing: Mapping[int, Sequence[Method]], place: Place, listener: Listener
 ) -> None:
-    """Say how many results are not computed now: whoever changed something expects new ones."""
+    """Tell the listener how many results are stored: a user who changed something expects new results."""
     known = total - sum(len(group) for group in missing.values())
     if known:
         listener.on_message(
@@ -150,7 +150,7 @@ def _tell_known(
 
 
 def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listener: Listener) -> Tensor:
-    """Return a teacher's probabilities of the training examples, (N, C); it is trained if it is not here.
+    """Return the teacher's probabilities of the training examples, (N, C); train the teacher if necessary.
 
     There is one teacher for all trials (Scan, seed 0), as in the paper.
     """
@@ -163,12 +163,12 @@ def teacher_probabilities(recipe: Recipe, dataset: Dataset, place: Place, listen
             seeds=[0],
             place=place,
             dataset=dataset,
-            listener=replace(listener, on_recount=lambda number: None),  # not of what was counted
+            listener=replace(listener, on_recount=lambda number: None),  # the total excludes the teacher
             keep_models=True,
         )
     state = Checkpoint(path).read()
     if state is None:
-        raise ValueError(f"The teacher {path} cannot be read: delete it, and it is trained again.")
+        raise ValueError(f"The teacher {path} cannot be read: delete the file to train the teacher again.")
     data = prepare(recipe, dataset, seed=0, device=torch.device(place.device))
     run = build_run(recipe, data, [get_method("scan")], seed=0)
     run.model.load_state_dict(state["model"])

@@ -1,4 +1,4 @@
-"""Data of one's own (folders of images, tables, tagged text), and a small model trained on it."""
+"""The user's data (folders of images, tables, tagged text), and a small model trained on it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the columns of a table are (numbers, categories, text or nothing to learn from), made into tensors."""
+"""Columns of a table: number, category, text or unusable; and their conversion into tensors."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Role = Literal["number", "category", "text", "nothing"]
 
-# A column of words with this many different values is still a category rather than text.
+# A column of words with at most this many different values is a category, not text.
 MOST_CATEGORIES = 50
-# From this share on, a column is one of numbers in which the rest are mistakes.
+# A column with at least this share of numbers is a column of numbers; its words are mistakes.
 MOSTLY = 0.9
-# From this share of steps of exactly one on, growing numbers count the rows.
+# Growing numbers count the rows if at least this share of their steps is exactly one.
 MOSTLY_ONES = 0.8
-# A sum of squares of larger numbers overflows. Nobody measures them: they stand for something else.
+# Squares of larger numbers overflow. No measurement is so large: such a number is a code.
 LARGEST = 1e150
 NUM_HASHES = 2**14
 MOST_WORDS = 512
@@ -30,7 +30,7 @@ MOST_WORDS = 512
 @final
 @dataclass(frozen=True)
 class Column:
-    """A column as it is used: its values, its role, and what to know about it ("" if nothing)."""
+    """A column of the table: its values, its role, and a note for the user ("" if there is none)."""
 
     name: str
     role: Role
@@ -39,7 +39,7 @@ class Column:
 
 
 def read_column(series: "Series") -> Column:
-    """Find out what a column is. Numbers become float64 with NaN for what is missing.
+    """Find the role of a column. Numbers become float64, missing values NaN.
 
     >>> import pandas as pd
     >>> read_column(pd.Series(["1", "2", "x"] * 4, name="size")).note
@@ -57,7 +57,7 @@ def read_column(series: "Series") -> Column:
     present = series[series.notna()]
     if any(not isinstance(value, str) for value in present.head(100)):
         if any(isinstance(value, (list, dict, tuple, np.ndarray)) for value in present.head(100)):
-            return Column(name, "nothing", series, f"Column {name!r} holds lists: it is left out.")
+            return Column(name, "nothing", series, f"Column {name!r} holds lists: it is not used.")
         series = series.map(str, na_action="ignore")
         present = series[series.notna()]
     parsed = pd.to_numeric(series, errors="coerce")
@@ -68,7 +68,7 @@ def read_column(series: "Series") -> Column:
 
 
 def _note_words_missing(name: str, present: "Series", words: "Series") -> str:
-    """Return what to know about a column of numbers in which `words` are none."""
+    """Return the note on a column of numbers that also has `words`."""
     if not len(words):
         return ""
     writing = find_writing(words)
@@ -77,7 +77,7 @@ def _note_words_missing(name: str, present: "Series", words: "Series") -> str:
 
 
 def _note_words_used(name: str, present: "Series", words: "Series", used_as: str) -> str:
-    """Return what to know about a column of words, of which only `words` are no numbers."""
+    """Return the note on a column of words; all its values but `words` are numbers."""
     writing = find_writing(words)
     if writing is not None:
         return (
@@ -98,22 +98,22 @@ def _number(name: str, values: "Series", note: str) -> Column:
     if len(too_large):
         note = (
             f"{note} Column {name!r} has values beyond {LARGEST:g} such as {too_large.iloc[0]:g} "
-            f"({len(too_large)} in all): they count as missing."
+            f"({len(too_large)} in total): they count as missing."
         ).lstrip()
         values = values.mask(values.abs() > LARGEST)
     present = values.dropna()
     if present.nunique() == 0:
-        note = f"{note} Column {name!r} has no values: it is left out.".lstrip()
+        note = f"{note} Column {name!r} has no values: it is not used.".lstrip()
         return Column(name, "nothing", values, note)
     if present.nunique() == 1 and len(present) == len(values):
-        return Column(name, "nothing", values, f"Column {name!r} is the same everywhere: it is left out.")
+        return Column(name, "nothing", values, f"Column {name!r} has only one value: it is not used.")
     if len(present) == len(values) > 2 and _counts(values.to_numpy()):
-        return Column(name, "nothing", values, f"Column {name!r} only counts the rows: it is left out.")
+        return Column(name, "nothing", values, f"Column {name!r} only counts the rows: it is not used.")
     return Column(name, "number", values, note)
 
 
 def _counts(values: NDArray[np.float64]) -> bool:
-    """Return whether numbers only count: one after the other, with gaps where rows were taken out.
+    """Return whether numbers count rows: they grow by one, with gaps if rows were removed.
 
     >>> _counts(np.array([1.0, 2, 3, 4])), _counts(np.array([1.0, 2, 3, 5, 6, 7, 8, 9, 10, 11]))
     (True, True)
@@ -121,7 +121,7 @@ def _counts(values: NDArray[np.float64]) -> bool:
     (False, False)
     """
     steps = np.diff(values)
-    # A count may miss a few; a year or a temperature that happens to be sorted has equal or uneven steps.
+    # A count may have gaps. Sorted years or temperatures have equal values or uneven steps.
     return bool((steps >= 1).all() and (steps == 1).mean() >= MOSTLY_ONES)
 
 
@@ -129,27 +129,27 @@ def _words(name: str, series: "Series", words: "Series") -> Column:
     present = series.dropna()
     distinct, number = present.nunique(), len(series)
     if distinct <= 1:
-        return Column(name, "nothing", series, f"Column {name!r} is the same everywhere: it is left out.")
+        return Column(name, "nothing", series, f"Column {name!r} has only one value: it is not used.")
     as_categories = Column(
-        name, "category", series, _note_words_used(name, present, words, "taken as categories")
+        name, "category", series, _note_words_used(name, present, words, "used as categories")
     )
     if distinct <= MOST_CATEGORIES and distinct <= number / 2:
         return as_categories
     if float(present.str.split().str.len().mean()) >= 2:
-        return Column(name, "text", series, _note_words_used(name, present, words, "taken as text"))
+        return Column(name, "text", series, _note_words_used(name, present, words, "used as text"))
     if distinct > MOSTLY * number:
-        identifier = f"Column {name!r} names every row (an identifier): it is left out."
+        identifier = f"Column {name!r} names every row (an identifier): it is not used."
         if find_writing(words) is not None:
-            identifier = _note_words_used(name, present, words, "left out as an identifier")
+            identifier = _note_words_used(name, present, words, "not used, as an identifier")
         return Column(name, "nothing", series, identifier)
     return as_categories
 
 
 def features(frame: "DataFrame", columns: list[Column], train: NDArray[np.int64]) -> Tensor:
-    """Return the numbers, standardised, and the categories, one column each, as (N, F) float32.
+    """Return standardised numbers and one-hot categories as (N, F) float32.
 
-    What is learnt from the data for that is learnt from the training rows. A missing number is replaced by
-    the median, with a column that says so; a missing category is one of its own.
+    Medians, scales and categories come from the training rows. A missing number is replaced by the median
+    and marked in an additional column. A missing category is a category of its own.
     """
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -162,7 +162,7 @@ def features(frame: "DataFrame", columns: list[Column], train: NDArray[np.int64]
         steps = make_pipeline(
             SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True), StandardScaler()
         )
-        # One value like 1e30 must not drown the rest.
+        # One value like 1e30 must not dominate the other features.
         parts.append(np.clip(steps.fit(values[train]).transform(values), -10, 10))
     categories = [column.values for column in columns if column.role == "category"]
     if categories:
@@ -175,7 +175,7 @@ def features(frame: "DataFrame", columns: list[Column], train: NDArray[np.int64]
 
 
 def _quietly(transform: Any, words: NDArray[Any]) -> NDArray[Any]:
-    """Transform; a category that only the validation part has is nothing to warn of."""
+    """Transform without scikit-learn's warning about categories that only the validation part has."""
     import warnings
 
     with warnings.catch_warnings():
@@ -184,9 +184,9 @@ def _quietly(transform: Any, words: NDArray[Any]) -> NDArray[Any]:
 
 
 def hashed_words(columns: list[Column]) -> tuple[Tensor, Tensor]:
-    """Return the words of the text columns as numbers (N, L), 0 for none, and each one's share of the text.
+    """Return the words of the text columns as hashes (N, L), padded with 0, and their shares of the text.
 
-    Of a text with more than 512 different words, 512 are used.
+    At most 512 different words of a text are used.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 

@@ -1,4 +1,4 @@
-"""What the readers of own data return, and how it is divided into training and validation part."""
+"""The data that all readers return, and its division into training and validation part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ VALIDATION_SHARE = 0.2
 @final
 @dataclass(frozen=True, kw_only=True)
 class OwnData:
-    """Data to train on: examples of both parts, where they come from, and a model that fits them.
+    """Data for training: examples of both parts, their origin, and a suitable model.
 
     `train_position` and `validation_position` are the rows in the source, one per example (in tagging one
-    per sentence). `inputs` shows the training instances to a person. `model` is a name and arguments, as
-    `build_model` takes them. `conflicts`, `skipped` and `notes` are what the user must know about the data.
+    per sentence). `inputs` shows the training instances to a person. `model` is a name and arguments for
+    `build_model`. `conflicts`, `skipped` and `notes` report problems of the data to the user.
     """
 
     kind: Kind
@@ -44,14 +44,14 @@ class OwnData:
 
     @property
     def tokens(self) -> TokenIndex | None:
-        """The numbering of the words, in tagging."""
+        """The numbering of the words in tagging."""
         if self.train.lengths is None:
             return None
         return TokenIndex(self.train.lengths.tolist())
 
 
 def encode_labels(labels: Sequence[str], what: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the class names, sorted (as numbers where all are), and every label's class.
+    """Return the sorted class names (by value if all are numbers), and every label's class.
 
     >>> encode_labels(["10", "9", "10"], "digits.csv")[0]
     ('9', '10')
@@ -69,7 +69,7 @@ def encode_labels(labels: Sequence[str], what: str) -> tuple[tuple[str, ...], ND
 @final
 @dataclass(frozen=True)
 class Divided:
-    """The labels of all examples, and which of them are trained on and which are held out to validate."""
+    """The labels of all examples, and the positions of the training and validation examples."""
 
     class_names: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -78,20 +78,20 @@ class Divided:
 
     @property
     def in_train(self) -> NDArray[np.bool_]:
-        """Whether an example is trained on."""
+        """Whether an example is in the training part."""
         return np.isin(np.arange(len(self.labels)), self.train)
 
     def check(self, source: Path, validation: Path) -> None:
-        """Refuse a file of validation examples that does not fit the training examples."""
+        """Raise if the file of validation examples does not fit the training examples."""
         if not len(self.held_out):
             raise ValueError(f"{validation} has no example to validate on.")
         unknown = np.setdiff1d(self.labels[self.held_out], self.labels[self.train])
         if len(unknown):
             names = listing([self.class_names[k] for k in unknown])
-            raise ValueError(f"{validation} has classes that {source} has not: {names}.")
+            raise ValueError(f"{validation} has classes that {source} does not have: {names}.")
 
     def examples(self, *tensors: torch.Tensor) -> tuple[Examples, Examples]:
-        """Return the tensors' training and validation examples."""
+        """Return the training and validation examples of the tensors."""
         labels = torch.from_numpy(self.labels)
         train, held_out = torch.from_numpy(self.train), torch.from_numpy(self.held_out)
         return (
@@ -105,8 +105,9 @@ def divide(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the positions of the training and of the validation part, each in the order of the source.
 
-    Every class gives the same share. Examples of one group (duplicates) stay together, since a copy in the
-    training part would tell the answer. The only example of a class is trained on.
+    Both parts have the same share of every class. Examples of the same group (duplicates) stay together:
+    with a copy in the training part, the validation error would be too low. A class with only one example is
+    in the training part.
     """
     from sklearn.model_selection import train_test_split
 
@@ -133,14 +134,14 @@ def divide(
 
 
 def note_small_classes(class_names: Sequence[str], labels: NDArray[np.int64]) -> list[str]:
-    """Name the classes that are too small to learn or to validate."""
+    """Return a note with the classes that are too small to learn or to validate."""
     counts = np.bincount(labels, minlength=len(class_names))
     small = [f"{name} ({count})" for name, count in zip(class_names, counts, strict=True) if count < 5]
     return [f"Classes with fewer than five examples: {listing(small)}."] if small else []
 
 
 def listing(words: Sequence[str], most: int = 8) -> str:
-    """Return words with commas, and how many more there are.
+    """Return words separated by commas, and the number of words that are not shown.
 
     >>> listing(["a", "b", "c"], most=2)
     'a, b and 1 more'

@@ -1,4 +1,4 @@
-"""Examples with the same input: how many there are, and which of them have different labels."""
+"""Examples with the same input: their number, and conflicts between their labels."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 class Conflicts:
     """Groups of instances with the same input and different labels, numbered from 1.
 
-    `train` is the number of every training instance's group, 0 where there is none. `rows` are those of
-    `conflicts.csv`: the members of both parts, group by group. In tagging the instances are words, and the
-    input of a word is its sentence and its place there.
+    `train` has the group of every training instance, or 0. `rows` are the rows of `conflicts.csv`: the
+    members of both parts, group by group. In tagging the instances are words, and the input of a word is its
+    sentence and its place in the sentence.
     """
 
     train: NDArray[np.int64]
     rows: tuple[Mapping[str, Any], ...]
 
     def note(self, what: str) -> list[str]:
-        """Say how many there are."""
+        """Return a note with the number of conflicts."""
         if not self.rows:
             return []
         number = self.rows[-1]["group"]
@@ -41,9 +41,9 @@ def find_conflicts(
     describe: Callable[[Sequence[int]], Sequence[str]],
     word: NDArray[np.int64] | None = None,
 ) -> Conflicts:
-    """Find the groups, from one entry per instance of both parts, in the order of the source.
+    """Find the conflicts, from one entry per instance of both parts, in the order of the source.
 
-    Instances of the same group have the same input. `describe` is asked for the members only.
+    Instances of the same group have the same input. `describe` is called for the members of conflicts only.
     """
     numbers = conflict_numbers(groups, labels)
     members = sorted(np.flatnonzero(numbers).tolist(), key=numbers.__getitem__)
@@ -62,7 +62,7 @@ def find_conflicts(
 
 
 def conflict_numbers(groups: Sequence[Hashable], labels: Sequence[str]) -> NDArray[np.int64]:
-    """Number the groups that have different labels, from 1 as they come; return every member's, or 0.
+    """Number the groups with different labels from 1; return the number of every instance's group, or 0.
 
     >>> conflict_numbers(["a", "b", "b", "c", "a", "c"], ["cat", "dog", "dog", "cat", "dog", "dog"])
     array([1, 0, 0, 2, 1, 2])
@@ -76,12 +76,12 @@ def conflict_numbers(groups: Sequence[Hashable], labels: Sequence[str]) -> NDArr
 
 
 def note_duplicates(what: str, groups: Sequence[Hashable], in_train: NDArray[np.bool_]) -> list[str]:
-    """Say how many examples repeat an earlier one of their group, and whether the parts share some.
+    """Return a note with the number of duplicates, and whether both parts have copies of the same input.
 
     >>> note_duplicates("rows", ["a", "b", "a", "b", "b"], np.array([True, False, True, False, False]))
-    ['Duplicate rows: 3, none of them divided between the parts.']
+    ['Duplicate rows: 3. Copies of the same input are never in both parts.']
     >>> note_duplicates("rows", ["a", "b", "a", "a"], np.array([True, True, False, False]))
-    ['Duplicate rows: 2. The training part has 2 rows of the validation part too, which flatters its error.']
+    ['Duplicate rows: 2. The training part has copies of 2 validation rows: the validation error is too low.']
     """
     number = len(groups) - len(set(groups))
     if not number:
@@ -89,8 +89,8 @@ def note_duplicates(what: str, groups: Sequence[Hashable], in_train: NDArray[np.
     trained = {group for group, flag in zip(groups, in_train, strict=True) if flag}
     shared = sum(group in trained for group, flag in zip(groups, in_train, strict=True) if not flag)
     if not shared:
-        return [f"Duplicate {what}: {number}, none of them divided between the parts."]
+        return [f"Duplicate {what}: {number}. Copies of the same input are never in both parts."]
     return [
-        f"Duplicate {what}: {number}. The training part has {shared} {what} of the validation part too, "
-        "which flatters its error."
+        f"Duplicate {what}: {number}. The training part has copies of {shared} validation {what}: the "
+        "validation error is too low."
     ]

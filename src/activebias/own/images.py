@@ -1,4 +1,4 @@
-"""Images in folders, one folder a class, made into squares of one size."""
+"""Images in folders, one folder per class, converted to squares of one size."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ from activebias.runs.folder import Inputs
 
 SIZES = (32, 64)
 _AT_ONCE = 1000
-_IGNORED = {"thumbs.db", "desktop.ini"}  # what file managers leave behind
+_IGNORED = {"thumbs.db", "desktop.ini"}  # files of file managers
 
 
 def read_images(
@@ -37,11 +37,11 @@ def read_images(
     size: int | None = None,
     on_image: Callable[[int], object] = lambda total: None,
 ) -> OwnData:
-    """Read a folder of class folders; what is no image is skipped and listed.
+    """Read a folder of class folders; files that are not images are skipped and listed.
 
-    Images become squares of 32 or 64 pixels (64 where most are larger than 48), padded, never cut; grey if
-    all of them are. `validation` is a share, or another folder with the same classes. `on_image(total)` is
-    called after every image.
+    Images become squares of 32 pixels, or of 64 if most are larger than 48. They are padded, never cut. They
+    are grey if all images are grey. `validation` is a share, or another folder with the same classes.
+    `on_image(total)` is called after every image.
     """
     _require_pillow()
     files, skipped = _find(folder)
@@ -130,7 +130,8 @@ def _own_data(
 def _mean_and_std(channels: NDArray[np.uint8], members: NDArray[np.int64]) -> tuple[list[float], list[float]]:
     """Return the mean and standard deviation of every channel over the member images.
 
-    From counts of the 256 values, some images at a time: NumPy's own would make 64-bit copies of all pixels.
+    Computed from counts of the 256 values, in batches of images: NumPy's `mean` would need 64-bit copies of
+    all pixels.
     """
     counts = np.zeros((channels.shape[-1], 256), dtype=np.int64)
     for part in np.array_split(members, range(_AT_ONCE, len(members), _AT_ONCE)):
@@ -143,15 +144,15 @@ def _mean_and_std(channels: NDArray[np.uint8], members: NDArray[np.int64]) -> tu
 
 
 def _name(path: Path) -> str:
-    """Return a path as text; bytes that are no UTF-8 become �, since no file of text could hold them."""
+    """Return a path as text; bytes that are not UTF-8 become �, because text files cannot hold them."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
-    """Return (class, file) of everything in the class folders, sorted, and what lies beside them."""
+    """Return (class, file) of every file in the class folders, sorted, and the entries beside the folders."""
     if not folder.is_dir():
         raise ValueError(
-            f"There is no folder {folder}: give one that has a folder of images for every class."
+            f"There is no folder {folder}: give a folder that has a folder of images for every class."
         )
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     classes = [entry for entry in entries if entry.is_dir()]
@@ -160,7 +161,7 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             f"{folder} has no folders: put the images of every class into a folder named after the class."
         )
     skipped = [
-        {"what": _name(entry), "why": "it lies beside the class folders, so it has no class"}
+        {"what": _name(entry), "why": "it is not in a class folder, so it has no class"}
         for entry in entries
         if entry.is_file() and entry.name.lower() not in _IGNORED
     ]
@@ -178,10 +179,10 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
 
 
 def _read_all(paths: list[Path], on_image: Callable[[], object]) -> list[Any]:
-    """Return an RGB or grey PIL image of every file, or why there is none."""
+    """Return an RGB or grey PIL image of every file, or the reason why the file cannot be read."""
     images = []
     with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
-        # PIL warns of huge images before it refuses them; such a file is skipped with its reason.
+        # PIL warns of huge images before it refuses them. These files are skipped with the reason.
         warnings.simplefilter("error")
         for image in pool.map(_read, paths):
             images.append(image)
@@ -195,20 +196,20 @@ def _read(path: Path) -> Any:
     try:
         with Image.open(path) as file:
             image = ImageOps.exif_transpose(file)
-            if image.mode.startswith(("I", "F")):  # 16 bits and more, which `convert` would cut off at 255
+            if image.mode.startswith(("I", "F")):  # 16 bits or more, which `convert` would clip at 255
                 values = np.asarray(image, dtype=np.float64)
                 low, high = values.min(), values.max()
                 scaled = (values - low) / max(high - low, 1e-12) * 255
                 return _shrunk(Image.fromarray(scaled.astype(np.uint8)))
             return _shrunk(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"))
     except UnidentifiedImageError:
-        return "it is no image that can be read"
-    except Exception as error:  # damaged files raise many kinds, and one bad image must not end the run
+        return "it is not a readable image"
+    except Exception as error:  # damaged files raise many exception types; a bad image must not end the run
         return f"it cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
 
 
 def _shrunk(image: Any) -> Any:
-    """Return an image no larger than needed, with its size before: a folder of photographs must fit."""
+    """Return the image shrunk to the largest size in use, to save RAM; `info` keeps its original size."""
     original = max(image.size)
     image.thumbnail((SIZES[-1], SIZES[-1]))
     image.info = {"original": original}

@@ -1,6 +1,6 @@
-"""The models for data of one's own, small on purpose: what memorises tells nothing about labels.
+"""The models for the user's data. They are small, because a model that memorises cannot find wrong labels.
 
-Each is built from a generator, and again from the name and arguments that a run folder holds.
+A model is built from its name, its arguments (both are in the run folder) and a generator.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class SmallCNN(nn.Module):
         std: list[float],
         generator: torch.Generator,
     ) -> None:
-        """Take the mean and standard deviation of the training pixels (0 to 255) for every channel."""
+        """Use the mean and standard deviation of the training pixels (0 to 255) of every channel."""
         super().__init__()
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
@@ -72,7 +72,7 @@ class RowNet(nn.Module):
     def __init__(
         self, num_features: int, num_words: int, num_classes: int, *, generator: torch.Generator
     ) -> None:
-        """Take the number of numeric features and of hashed words, either of which may be 0."""
+        """Give the numbers of numeric features and of hashed words; either may be 0."""
         super().__init__()
         initial = xavier(generator)
         self.hidden = linear(num_features, 64, initial, bias=0.0) if num_features else None
@@ -94,9 +94,9 @@ class RowNet(nn.Module):
 
 
 class SmallTagger(nn.Module):
-    """Learned word vectors (50) and word shapes (5), 3 convolutions of width 3 with 100 filters, FC a word.
+    """Learned word vectors (50) and word shapes (5), 3 convolutions of width 3 with 100 filters, FC per word.
 
-    As the lab's `TaggingCNN`, but its word vectors are learned: nothing has to be downloaded.
+    Like the lab's `TaggingCNN`, but with learned word vectors: no download is needed.
 
     >>> model = SmallTagger(9, 4, 5, generator=torch.Generator().manual_seed(0))
     >>> model(torch.tensor([[[1, 1], [2, 3], [0, 0]]])).shape
@@ -106,7 +106,7 @@ class SmallTagger(nn.Module):
     def __init__(
         self, num_words: int, num_shapes: int, num_classes: int, *, generator: torch.Generator
     ) -> None:
-        """Take the sizes of the vocabularies, padding (0) included."""
+        """Give the sizes of the vocabularies, including padding (0)."""
         super().__init__()
         initial = xavier(generator)
         self.words = nn.Embedding(
@@ -147,7 +147,7 @@ def build_model(description: Mapping[str, Any], generator: torch.Generator) -> n
 
 
 def load_model(run: RunFolder) -> nn.Module:
-    """Return the trained model of a run on data of one's own, in evaluation mode."""
+    """Return the trained model of a run on the user's data, in evaluation mode."""
     model = build_model(run.info.model, torch.Generator())
     model.load_state_dict(run.model_state())
     return model.eval()

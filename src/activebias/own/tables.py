@@ -1,4 +1,4 @@
-"""Tables of one's own: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
+"""Tables of the user: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
 
 import difflib
 from collections import Counter
@@ -25,17 +25,17 @@ from activebias.runs.suspects import describer
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-# A target with more different numbers than this is a quantity, unless they are few for so many rows.
+# A target with more different numbers is a quantity, unless the table has many rows per number.
 MOST_CLASSES = 100
-# Words that pandas takes for a missing value. Among labels that are words they are words like any other.
+# Words that pandas reads as a missing value. In a column of word labels, they are labels.
 MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 
 
 def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
-    """Read a table whose column `target` holds the labels; rows without one are skipped and listed.
+    """Read a table whose column `target` holds the labels; rows without a label are skipped and listed.
 
-    A label is missing where its cell is empty or NaN. Among labels that are words, None and NA are classes;
-    elsewhere they are missing values. `validation` is a share, or another file with the same columns.
+    A label is missing if its cell is empty or NaN. If the labels are words, None and NA are classes;
+    in other columns they are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
     frame = _read(path, target)
@@ -70,7 +70,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     if not used:
         reasons = " ".join(column.note for column in columns)
         raise ValueError(f"{path} has no column to learn {target!r} from. {reasons}".rstrip())
-    # Of the columns in use: a number or name of its own would make every row a different one.
+    # Only the columns in use: with a row number or identifier, no two rows would be equal.
     inputs = frame[[column.name for column in used]].astype(str)
     copies = pd.util.hash_pandas_object(inputs, index=False).to_numpy()
     if isinstance(validation, Path):
@@ -103,7 +103,7 @@ def _kind(columns: list[Column]) -> Kind:
 
 
 def _shown(frame: "DataFrame", columns: list[Column]) -> "DataFrame":
-    """Return the columns that show a row to a person: texts first."""
+    """Return the columns that show a row to a person, text columns first."""
     return frame[[column.name for column in sorted(columns, key=lambda column: column.role != "text")]]
 
 
@@ -125,7 +125,7 @@ def _own_data(
     train, validation = divided.examples(*tensors)
     rows = _shown(frame, columns).iloc[divided.train].reset_index(drop=True)
     for name in rows.columns:
-        if rows[name].dtype == object:  # parquet has one type a column
+        if rows[name].dtype == object:  # a parquet column has one type
             rows[name] = rows[name].map(str, na_action="ignore")
     return OwnData(
         kind=_kind(columns),
@@ -160,7 +160,7 @@ def _read(path: Path, target: str) -> "DataFrame":
             frame = _read_csv(path, target)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8.") from error
-    except Exception as error:  # parsers raise many kinds
+    except Exception as error:  # parsers raise many exception types
         text = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be read as a table ({text}): check the file.") from error
     if frame.empty:
@@ -169,7 +169,7 @@ def _read(path: Path, target: str) -> "DataFrame":
 
 
 def _read_csv(path: Path, target: str) -> "DataFrame":
-    """Read a text file in which MISSING_WORDS are missing values, but labels among labels that are words."""
+    """Read a text file. MISSING_WORDS are missing values, except in a target column of words."""
     pd = require_pandas("Reading a table")
     separator = _separator(path)
     frame = pd.read_csv(path, sep=separator, low_memory=False)
@@ -181,7 +181,7 @@ def _read_csv(path: Path, target: str) -> "DataFrame":
 
 
 def _separator(path: Path) -> str:
-    """Return what separates the names in the first line: of comma, semicolon and tab, the most frequent."""
+    """Return the separator of the first line: comma, semicolon or tab, whichever is most frequent."""
     with open(path, encoding="utf-8", errors="replace") as file:
         first = file.readline()
     return max(",;\t", key=first.count)
@@ -198,7 +198,7 @@ def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
 
 
 def _labels(column: "Series") -> "Series":
-    """Return labels as text: 3.0 as 3, and without blanks around; what is blank is missing."""
+    """Return labels as text: 3.0 as 3, without surrounding blanks; blank labels are missing."""
 
     def text(value: Any) -> str | None:
         if isinstance(value, float) and value.is_integer():
@@ -225,7 +225,7 @@ def _refuse_quantities(column: "Series", target: str, path: Path) -> None:
 
 
 def _note_words_for_missing(labels: list[str], target: str) -> list[str]:
-    """Name the classes that may be meant as missing labels: only their owner knows."""
+    """Return a note on classes that may be meant as missing labels, for the user to decide."""
     counts = Counter(label for label in labels if label in MISSING_WORDS)
     if not counts:
         return []
@@ -242,6 +242,6 @@ def _note_missing(columns: list[Column]) -> list[str]:
     if not missing:
         return []
     return [
-        f"Missing values in {listing(missing)}: a number is replaced by the median and marked, a word is "
-        "a category of its own."
+        f"Missing values in {listing(missing)}: a missing number is replaced by the median and marked, a "
+        "missing word is a category of its own."
     ]

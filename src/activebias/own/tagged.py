@@ -1,4 +1,4 @@
-"""Tagged text of one's own: a word and its tag a line, a blank line between sentences (CoNLL)."""
+"""Tagged text of the user: a word and its tag per line, a blank line between sentences (CoNLL)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ PADDING, UNKNOWN = 0, 1
 
 
 def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
-    """Read a CoNLL file: the first column is the word, the last its tag, whatever the tags are.
+    """Read a CoNLL file: the first column is the word, the last column its tag, with any tags.
 
-    `validation` is a share of the sentences, or another file. Words that the training part has only once
-    count as unknown, so that the model learns what to do with an unknown word.
+    `validation` is a share of the sentences, or another file. Words that occur only once in the training
+    part count as unknown, so that the model learns to handle unknown words.
     """
     pd = require_pandas("Reading tagged text")
     sentences, skipped = _read(path)
@@ -45,7 +45,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
     tags = np.split(labels, np.cumsum(lengths)[:-1])
     unknown = _only_in(held_out, train, tags, class_names)
     if unknown and isinstance(validation, Path):
-        raise ValueError(f"{validation} has tags that {path} has not: {listing(unknown)}.")
+        raise ValueError(f"{validation} has tags that {path} does not have: {listing(unknown)}.")
     counts = Counter(word.lower() for k in train for word in sentences[k][0])
     number = {word: k for k, word in enumerate((w for w in sorted(counts) if counts[w] > 1), UNKNOWN + 1)}
     position = np.concatenate([np.arange(num_first), np.arange(len(sentences) - num_first)])
@@ -70,7 +70,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         },
         learning_rate=2e-3,
         conflicts=conflicts,
-        window=5,  # the paper's for tagging
+        window=5,  # the paper's window for tagging
         skipped=tuple(skipped),
         notes=(
             *note_duplicates("sentences", copies, in_train),
@@ -83,7 +83,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
 def _find_conflicts(
     sentences: list[Sentence], copies: list[int], in_train: NDArray[np.bool_], position: NDArray[np.int64]
 ) -> Conflicts:
-    """Find the words that have different tags in copies of a sentence."""
+    """Find words with different tags in copies of the same sentence."""
     lengths = [len(words) for words, _ in sentences]
     sentence_of = np.repeat(np.arange(len(sentences)), lengths)
     place = np.concatenate([np.arange(length) for length in lengths])
@@ -103,14 +103,14 @@ def _find_conflicts(
 
 
 def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
-    """Return the sentences; a line that is no word with a tag is skipped and listed."""
+    """Return the sentences; a line without a word and a tag is skipped and listed."""
     if not path.is_file():
-        raise ValueError(f"There is no file {path}: give a file with a word and its tag a line.")
+        raise ValueError(f"There is no file {path}: give a file with a word and its tag per line.")
     sentences: list[Sentence] = []
     skipped: list[dict[str, str]] = []
     words: list[str] = []
     tags: list[str] = []
-    lines = [*read_lines(path), (0, "")]  # the blank line closes a file that ends without one
+    lines = [*read_lines(path), (0, "")]  # the additional blank line ends the last sentence
     shapes = Counter(_shape(line) for _, line in lines if line.strip(" \t"))
     usual = max(shapes, key=shapes.__getitem__, default=None)
     for number, line in lines:
@@ -120,41 +120,41 @@ def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
             words, tags = [], []
             continue
         pieces = _pieces(line)
-        # "# O" among lines of two columns is the word "#", not a comment.
+        # In a file of two columns, "# O" is the word "#" with its tag, not a comment.
         if pieces[0] == "-DOCSTART-" or (line.startswith("# ") and _shape(line) != usual):
             continue
         if len(pieces) < 2 or not pieces[0].strip() or not pieces[-1].strip():
             skipped.append(
-                {"what": f"line {number} of {path}", "why": f"{line.strip()!r} is no word with a tag"}
+                {"what": f"line {number} of {path}", "why": f"{line.strip()!r} is not a word with a tag"}
             )
             continue
         words.append(pieces[0].strip(" "))
         tags.append(pieces[-1].strip(" "))
     if not sentences:
         raise ValueError(
-            f"{path} holds no sentence: each line must be a word and its tag, with a tab or blank between."
+            f"{path} holds no sentence: each line must be a word and its tag, separated by a tab or blank."
         )
     return sentences, skipped
 
 
 def _pieces(line: str) -> list[str]:
-    """Return the columns of a line. Not str.split(): tweets hold unusual blanks that are no separators."""
+    """Return the columns of a line. Not str.split(): tweets have unusual blanks inside words."""
     return line.split("\t") if "\t" in line else [piece for piece in line.split(" ") if piece]
 
 
 def _shape(line: str) -> tuple[bool, int]:
-    """Return by what a line's columns are separated and how many there are: a comment's differ."""
+    """Return the separator and the number of columns of a line: a comment differs from the other lines."""
     return "\t" in line, len(_pieces(line))
 
 
 def _divide(
     sentences: list[Sentence], copies: list[int], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide by sentences; those with a tag other than the usual one give the same share as the rest."""
+    """Divide by sentences; both parts have the same share of sentences with a tag other than the usual."""
     usual = Counter(tag for _, tags in sentences for tag in tags).most_common(1)[0][0]
     has_other = np.array([any(tag != usual for tag in tags) for _, tags in sentences], dtype=np.int64)
     if min(np.bincount(has_other, minlength=2)) < 2:
-        has_other = np.arange(len(sentences)) % 2  # nothing to keep in proportion
+        has_other = np.arange(len(sentences)) % 2  # too few sentences of a kind to divide
     return divide(has_other, copies, share=share, seed=seed)
 
 

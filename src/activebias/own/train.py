@@ -1,7 +1,8 @@
-"""A small model, trained on data of one's own into a run folder.
+"""Trains a small model on the user's data, and writes a run folder.
 
-After every epoch the model looks at the training set once more, without training. The mean of these class
-probabilities over the epochs is what it believed about each instance, before it learnt wrong labels by heart.
+After every epoch the model predicts the training set once more, without training. The mean of these class
+probabilities over the epochs is the belief about each instance. It includes the early epochs, in which the
+model has not yet memorised wrong labels.
 """
 
 from dataclasses import replace
@@ -37,9 +38,9 @@ def train_own(
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
 ) -> RunFolder:
-    """Train a small model on data of one's own, and write the run folder `out`.
+    """Train a small model on the user's data, and write the run folder `out`.
 
-    A run that was stopped goes on where it was.
+    A stopped run resumes from its checkpoint.
     """
     check_target(out)
     run = _build_run(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
@@ -85,7 +86,7 @@ def train_own(
 
 
 def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device: torch.device) -> Run:
-    """Build model, optimiser (Adam) and bias from the seed; "auto" ends the burn-in by itself."""
+    """Build model, optimiser (Adam) and bias from the seed; "auto" lets the bias end the burn-in."""
     tokens = data.tokens
     model = build_model(data.model, derived_generator(seed, "weights")).to(device)
     bias = ActiveBias(
@@ -111,9 +112,9 @@ def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device
 
 
 def batch_size_for(num_examples: int, *, most: int = 128) -> int:
-    """Return a power of two from 8 to `most` that leaves at least 20 steps an epoch where it can.
+    """Return a power of two from 8 to `most` with at least 20 steps per epoch, if possible.
 
-    Sentences are many instances each: 16 of them make a batch.
+    For sentences `most` is 16, because a sentence has many instances.
 
     >>> [batch_size_for(number) for number in (100, 1000, 60000)]
     [8, 32, 128]
@@ -122,7 +123,7 @@ def batch_size_for(num_examples: int, *, most: int = 128) -> int:
 
 
 def _scorer(data: OwnData) -> EntityScorer | None:
-    """Return what counts entities, or None where the tags are no entities (parts of speech)."""
+    """Return a scorer of entities, or None if the tags are not entities (such as parts of speech)."""
     if data.kind != "tagging":
         return None
     try:

@@ -1,6 +1,6 @@
-"""Numbers as people write them and no parser reads them: 0,3 and 1,234 and 0.35 %.
+"""Numbers in formats that no parser reads: 0,3 and 1,234 and 0.35 %.
 
-They are only named, never converted: 1,234 is one number in London and another one in Berlin.
+They are reported, never converted: 1,234 is 1234 in London and 1.234 in Berlin.
 """
 
 import re
@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, NamedTuple, final
 if TYPE_CHECKING:
     from pandas import Series
 
-# From this share on, the words of a column are numbers that are written in one of these ways.
+# The words of a column are numbers in a format if at least this share of them matches the format.
 MOSTLY = 0.9
-# So many words tell how a column is written, also a long one.
+# The number of words to look at: enough to find the format of a long column.
 NUM_LOOKED_AT = 1000
 
 
 @final
 class Writing(NamedTuple):
-    """A way to write numbers: what it has, how to write them instead, and one of the words."""
+    """A format of numbers: its name, the fix, and an example from the column."""
 
     what: str
     fix: str
     example: str
 
 
-# The first that fits is said: with three digits after every comma it is more likely of thousands.
+# The first match wins: with three digits after every comma, a thousands comma is more likely.
 _WRITINGS = {
     r"[+-]?[\d.,]*\d\s*%": ("a per cent sign", "write them without it"),
     r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?": (
         "a thousands comma",
-        "write them without it (with a point, should it be a decimal comma)",
+        "write them without it (with a point if it is a decimal comma)",
     ),
     r"[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?": ("a decimal comma", "write them with a point"),
 }
 
 
 def find_writing(words: "Series") -> Writing | None:
-    """Return how the words of a column write numbers, or None where they are words.
+    """Return the number format of the words of a column, or None if they are ordinary words.
 
     >>> import pandas as pd
     >>> [find_writing(pd.Series(words)).what for words in (["0,3", "1,25"], ["1,234", "12,000.5"], ["3.5 %"])]

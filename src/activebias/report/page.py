@@ -1,4 +1,4 @@
-"""The report: one HTML file with everything in it."""
+"""The report: one HTML file without external resources."""
 
 import base64
 import hashlib
@@ -24,23 +24,23 @@ from activebias.runs.folder import RunFolder
 SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "main.js")
 IMAGE_BUDGET = 10_000_000
 TEXT_BUDGET = 16_000_000
-# A longer text is cut: in a table of suspects its beginning is what one reads.
+# Longer texts are cut: the beginning is enough to judge a suspect in a table.
 LONGEST_TEXT = 2000
 
 SCORE = (
-    "How much speaks against the label, from 0 to 1: the probability of the strongest other class beside the "
-    "label's own, over the visits in training."
+    "The evidence against the label, from 0 to 1: the probability of the strongest other class compared with "
+    "the probability of the label, over the visits in training."
 )
-CORRECTNESS = "The share of the visits at which the label had a probability over one half."
+CORRECTNESS = "The share of the visits at which the label had a probability above one half."
 
 
 def write_report(
     runs: Sequence[RunFolder], out: str | os.PathLike[str], *, image_budget: int = IMAGE_BUDGET
 ) -> Path:
-    """Write the report of one or more runs to the file `out`, whole or not at all.
+    """Write the report of one or more runs atomically to the file `out`.
 
-    `image_budget` is how many bytes of pictures the file may hold, over all runs; when they are more, the
-    most suspicious instances keep theirs.
+    `image_budget` is the most bytes of pictures in the file, over all runs. If the pictures need more, only
+    the most suspicious instances have a picture.
     """
     if not runs:
         raise ValueError("Expected at least one run to report on, but got none.")
@@ -58,7 +58,7 @@ def write_report(
 
 
 def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str:
-    """Return the page for runs that have been read."""
+    """Return the page for the given runs."""
     blobs = Blobs()
     names = distinct_names(views)
     runs = [
@@ -84,7 +84,7 @@ def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str
 
 
 def distinct_names(views: Sequence[RunView]) -> list[str]:
-    """Return a name for every run; those that share one are numbered."""
+    """Return a different name for every run; runs with the same name are numbered."""
     names = [view.name for view in views]
     return [
         name if names.count(name) == 1 else f"{name} ({names[:number].count(name) + 1})"
@@ -93,10 +93,10 @@ def distinct_names(views: Sequence[RunView]) -> list[str]:
 
 
 def content_policy(scripts: Sequence[str]) -> str:
-    """Return the Content-Security-Policy: nothing from the network, and only the page's own scripts.
+    """Return the Content-Security-Policy: no network, and only the page's own scripts.
 
-    Scripts are allowed by their hashes, so markup that came in by the data would run nothing. Plotly's
-    WebGL compiles its drawing commands, which needs 'unsafe-eval'; it sets styles, which needs inline ones.
+    Scripts are allowed by their hashes, so that scripts in the data never run. Plotly's WebGL compiles its
+    drawing commands, which needs 'unsafe-eval'. It also sets styles, which needs inline styles.
     """
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
@@ -109,12 +109,12 @@ def content_policy(scripts: Sequence[str]) -> str:
 
 
 def plotly_source() -> str:
-    """Return plotly.js as the Python package brings it."""
+    """Return plotly.js from the Python package plotly."""
     try:
         source = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text("utf-8")
     except ModuleNotFoundError:
         raise RuntimeError("The report needs plotly: pip install 'activebias[report]'") from None
-    # Browsers read line ends as \n before they compare hashes.
+    # Browsers convert line ends to \n before they compare hashes.
     return source.replace("\r\n", "\n")
 
 
@@ -123,7 +123,7 @@ def _asset(name: str) -> str:
 
 
 def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_budget: int) -> dict[str, Any]:
-    """Return what the page knows about a run, its arrays as numbers of blocks."""
+    """Return the data of a run for the page; arrays are given by the numbers of their blocks."""
     info = view.info
     pictures = None if view.images is None else make_thumbnails(view.images, view.audit.order, image_budget)
     fields, num_texts = fit_texts(view, text_budget)
@@ -171,13 +171,13 @@ def _columns(view: RunView) -> dict[str, Any]:
 
 
 def _visit_numbers(view: RunView) -> Any:
-    """Number the entries of the history as visits from 1; where the first is the prior, it is number 0."""
+    """Number the entries of the history: visits from 1, the prior 0."""
     starts_with_prior = view.values.shape[1] > 0 and not view.visited[:, 0].any()
     return np.arange(view.values.shape[1]) + (0 if starts_with_prior else 1)
 
 
 def _name_order(names: Sequence[str]) -> list[int]:
-    """Return the place of every class when they are sorted by name, numbers by value."""
+    """Return the rank of every class, sorted by name, numbers by value."""
 
     def key(code: int) -> tuple[int, float, str]:
         name = names[code]
@@ -212,10 +212,10 @@ def _image_data(pictures: Thumbnails, blobs: Blobs) -> dict[str, Any]:
 
 
 def fit_texts(view: RunView, budget: int) -> tuple[list[Field], int]:
-    """Cut long texts, and keep those of the most suspicious instances when all are over the budget.
+    """Cut long texts; over the budget, keep only the texts of the most suspicious instances.
 
-    Returns the fields and the number of instances that keep their texts. A text left out has the code of
-    a place after the last one, where the page finds nothing.
+    Returns the fields and the number of instances with texts. An instance without a text has the code after
+    the last text, which the page shows as empty.
     """
     fields = [
         field._replace(
@@ -230,7 +230,7 @@ def fit_texts(view: RunView, budget: int) -> tuple[list[Field], int]:
     costs = np.zeros(total)
     for field in fields:
         lengths = np.array([len(text) for text in field.texts])
-        # A text is paid for by the most suspicious instance that has it.
+        # A text counts once, for the most suspicious instance that has it.
         _, first = np.unique(field.codes[order], return_index=True)
         costs[first] += lengths[field.codes[order][first]]
     num_kept = int(np.searchsorted(np.cumsum(costs), budget, side="right"))
@@ -249,18 +249,18 @@ def _size(num_bytes: int) -> str:
 
 
 def _budget_text(view: RunView, pictures: Thumbnails | None, num_texts: int, num_visits: int) -> str:
-    """Say what is in the file and what had to stay out."""
+    """Describe the pictures, texts and visits in the file, and how many were left out."""
     total = len(view.instances)
     parts = []
     if pictures is not None and pictures.num_shown < total:
         parts.append(
-            f"To stay small the file holds pictures of the {pictures.num_shown:,} most suspicious of "
-            f"{total:,} instances ({_size(pictures.num_bytes)}); a larger --image-budget shows more."
+            f"To limit its size, the file holds pictures of the {pictures.num_shown:,} most suspicious of "
+            f"{total:,} instances ({_size(pictures.num_bytes)}). A larger --image-budget shows more."
         )
     elif pictures is not None:
         parts.append(f"The file holds pictures of all {total:,} instances ({_size(pictures.num_bytes)}).")
     if num_texts < total:
-        parts.append(f"It holds the texts of the {num_texts:,} most suspicious of {total:,} instances.")
+        parts.append(f"It holds texts of the {num_texts:,} most suspicious of {total:,} instances.")
     if num_visits < view.values.shape[1]:
-        parts.append(f"The little charts show {num_visits} of {view.values.shape[1]} visits, evenly spaced.")
+        parts.append(f"The small charts show {num_visits} of {view.values.shape[1]} visits, evenly spaced.")
     return " ".join(parts)

@@ -1,4 +1,4 @@
-"""The summary of a run in plain words: what was found, how sure that is, and what to do next."""
+"""The summary of a run in plain words: the findings, their certainty, and the next steps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from activebias.report.view import SURE, RunView
+from activebias.runs.outcome import plural
 from activebias.runs.suspects import excerpt, weak_judge
 
-# Of a class in a sentence.
+# The most letters of a class name in a sentence.
 LONGEST_NAME = 60
-# How to find an instance of the exported table in one's own data.
+# How to find an instance of the exported table in the user's data.
 WHERE = {
     "images": "`file` names the image",
     "table": "`position` is the row of your data, counted from 0",
@@ -21,7 +22,7 @@ KINDS = {"images": "images", "table": "rows", "text": "texts", "tagging": "words
 
 
 def share(part: int, whole: int) -> str:
-    """Return a part of a whole in per cent, with as many digits as one reads.
+    """Return a part of a whole in per cent, with a decimal place only below 10 %.
 
     >>> share(1, 3), share(3, 1000), share(0, 5)
     ('33 %', '0.3 %', '0 %')
@@ -30,17 +31,8 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.1f} %" if 0 < percent < 9.5 else f"{percent:.0f} %"
 
 
-def plural(number: int, one: str, many: str) -> str:
-    """Return the number with its noun.
-
-    >>> plural(1, "label", "labels"), plural(1200, "label", "labels")
-    ('1 label', '1,200 labels')
-    """
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def subtitle(view: RunView) -> str:
-    """Return what was trained on what, in one line."""
+    """Return data, method and settings of the training in one line."""
     info = view.info
     return (
         f"{info.source} · {plural(info.num_instances, 'instance', 'instances')} of "
@@ -50,7 +42,7 @@ def subtitle(view: RunView) -> str:
 
 
 def figures(view: RunView) -> list[dict[str, Any]]:
-    """Return the numbers to see at first glance."""
+    """Return the most important numbers."""
     total = view.info.num_instances
     suspects, sure = int(view.suspected.sum()), int(view.sure.sum())
     found: list[dict[str, Any]] = [
@@ -58,17 +50,17 @@ def figures(view: RunView) -> list[dict[str, Any]]:
         {
             "value": f"{suspects:,}",
             "name": "suspected labels",
-            "note": f"{share(suspects, total)} of all",
+            "note": f"{share(suspects, total)} of all {KINDS[view.info.kind]}",
             "accent": suspects > 0,
         },
-        {"value": f"{sure:,}", "name": "of them sure", "note": f"score {SURE} or more"},
+        {"value": f"{sure:,}", "name": "sure suspects", "note": f"score {SURE} or more"},
     ]
     if conflicts := view.instances.num_conflicts:
         found.append(
             {
                 "value": f"{conflicts:,}",
                 "name": "conflicts",
-                "note": "same input, other label",
+                "note": "same input, different label",
                 "accent": True,
             }
         )
@@ -81,26 +73,24 @@ def figures(view: RunView) -> list[dict[str, Any]]:
 
 
 def sentences(view: RunView) -> list[str]:
-    """Return the findings, a sentence or two each."""
+    """Return the findings, in one or two sentences each."""
     total, suspects, sure = view.info.num_instances, int(view.suspected.sum()), int(view.sure.sum())
     things = KINDS[view.info.kind]
     found = [f"The model was trained on {total:,} {things} from {view.info.source}."]
     if unseen := int((view.audit.visits == 0).sum()):
-        found.append(f"{unseen:,} of them were never visited, so that nothing can be said about them.")
+        found.append(f"Never visited: {unseen:,}. Nothing is known about these instances.")
     if not suspects:
         found.append(
-            "Averaged over the epochs it believed in the class of every label, so none is suspected."
+            "Averaged over the epochs, the model believed in the class of every label: no label is suspected."
         )
         return [*found, *view.info.notes]
     found.append(
-        f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, believed "
-        f"in another class than the label's. These are the suspected labels. Of {sure:,} it was sure: their "
-        f"score is {SURE} or more, and the label had hardly a chance against the other class."
+        f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, "
+        "believed in a class other than the label. These labels are suspected. The model was sure about "
+        f"{sure:,} of them: a score of {SURE} or more, the other class much more probable than the label."
     )
     if suspects > sure:
-        found.append(
-            f"The other {suspects - sure:,} are less certain: some labels are wrong, some instances hard."
-        )
+        found.append(f"Less certain suspects: {suspects - sure:,}. Each is a wrong label or a hard instance.")
     if doubt := weak_judge(view.info):
         found.append(doubt)
     if pairs := frequent_confusions(view):
@@ -109,7 +99,7 @@ def sentences(view: RunView) -> list[str]:
 
 
 def frequent_confusions(view: RunView, most: int = 3) -> list[str]:
-    """Return the commonest pairs of label and believed class among the suspects, in words."""
+    """Return the most frequent pairs of label and believed class among the suspects, in words."""
     names = [excerpt(name, LONGEST_NAME) for name in view.info.class_names]
     codes = view.instances.label[view.suspected] * len(names) + view.instances.believed[view.suspected]
     pairs, numbers = np.unique(codes, return_counts=True)
@@ -122,52 +112,53 @@ def frequent_confusions(view: RunView, most: int = 3) -> list[str]:
 
 
 def advice(view: RunView) -> list[str]:
-    """Return what to do next, in order."""
+    """Return the next steps, in order."""
     suspects, sure = int(view.suspected.sum()), int(view.sure.sum())
     steps = []
     if view.info.warnings:
-        steps.append("Read the warning first: it says how far the findings can be trusted.")
+        steps.append("Read the warning first: it says how far you can trust the findings.")
     if conflicts := view.instances.num_conflicts:
         steps.append(
-            f"Compare the {conflicts:,} instances whose input comes with another label too: choose "
-            "“Conflicts” above the table. A label is wrong, or the input does not tell the class."
+            f"Compare the {plural(conflicts, 'instance', 'instances')} with the same input as an instance of "
+            "another label: choose “Conflicts” above the table. Either a label is wrong, or the input does "
+            "not determine the class."
         )
     if sure:
         steps.append(
             f"Look through the {plural(sure, 'sure suspect', 'sure suspects')} near the top of the table, "
-            "and correct or remove the labels that are wrong."
+            "and correct or remove the wrong labels."
         )
     if suspects > sure:
-        steps.append("Go on down the table until the labels are mostly right, and stop there.")
+        steps.append("Continue down the table until most labels are right.")
     if suspects:
-        steps.append(f"Export the table as CSV to work through it elsewhere; {WHERE[view.info.kind]}.")
+        steps.append(f"Export the table as CSV to edit your data; {WHERE[view.info.kind]}.")
         steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
     else:
-        steps.append("Look at the right side of the map: the undecided instances are where more data helps.")
+        steps.append("Look at the right side of the map: more data helps for the undecided instances.")
     if view.info.skipped:
-        steps.append("See what was left out of training, listed below, and repair it if it matters.")
+        steps.append("Read the list of skipped inputs below, and repair them if necessary.")
     return steps
 
 
 def curves_note(view: RunView) -> str:
-    """Return what the curves show: the burn-in, and the distance between training and validation."""
+    """Describe the curves: the burn-in, and the training and validation error at the end."""
     info = view.info
     train, validation = (info.curves.get(name, ()) for name in ("train_error", "validation_error"))
     parts = []
     if 0 < info.burn_in < info.epochs:
         parts.append(
-            f"All instances counted alike for the first {plural(info.burn_in, 'epoch', 'epochs')} (burn-in); "
-            f"then {info.method} emphasised."
+            f"All instances had the same weight in the first {plural(info.burn_in, 'epoch', 'epochs')} "
+            f"(burn-in). Then {info.method} emphasised instances."
         )
     if len(train) and len(validation):
         parts.append(
             f"At the end the training error is {train[-1]:.1f} % and the validation error "
-            f"{validation[-1]:.1f} %, labels that are wrong themselves included."
+            f"{validation[-1]:.1f} %. Both are measured against the given labels, including wrong labels."
         )
     if info.kind == "tagging":
         parts.append(
-            "The training error counts words; where the tags are entities, the validation error counts those "
-            "(100 - F1)."
+            "The training error counts words. If the tags are entities, the validation error is "
+            "100 - entity F1."
         )
     if "recipe" in info.model:
         parts.append("The validation part is the recipe's test set.")
@@ -175,7 +166,7 @@ def curves_note(view: RunView) -> str:
 
 
 def comparison(views: Sequence[RunView], names: Sequence[str]) -> dict[str, Any]:
-    """Return the table that sets the runs side by side, as texts."""
+    """Return a table with one row per run, as texts."""
     columns = [
         "Run",
         "Method",
@@ -188,9 +179,9 @@ def comparison(views: Sequence[RunView], names: Sequence[str]) -> dict[str, Any]
         "Last validation error",
     ]
     rows = [[name, *_comparison_cells(view)] for name, view in zip(names, views, strict=True)]
-    note = "Errors are in per cent of each run's validation part, wrong labels included."
+    note = "Errors are in per cent of each run's validation part, including its wrong labels."
     if len({view.info.source for view in views}) > 1 or len({v.info.num_instances for v in views}) > 1:
-        note += " The runs come from different data, so that their numbers compare with care only."
+        note += " The runs have different data: compare their numbers with care."
     return {"columns": columns, "rows": rows, "note": note}
 
 

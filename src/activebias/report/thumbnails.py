@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# The longer side of a picture in the page. Data sets of small images keep every pixel.
+# The most pixels of a picture's longer side in the page. Smaller images keep every pixel.
 LONGEST_SIDE = 96
-# Pictures across and down a sheet: few files, and none too large for any browser.
+# Pictures across and down a sheet: few sheets, and every sheet small enough for all browsers.
 ACROSS = 24
-# Below so many bytes of pixels nothing has to be lost.
+# Up to this number of bytes of pixels, the sheets are compressed without loss.
 LOSSLESS_BYTES = 4_000_000
 QUALITY = 80
 
@@ -19,7 +19,7 @@ QUALITY = 80
 class Thumbnails(NamedTuple):
     """Sheets of `across` × `across` cells of size `cell` (width, height).
 
-    `places` is -1 for instances that are left out.
+    `places` is -1 for instances without a picture.
     """
 
     sheets: list[bytes]
@@ -29,17 +29,17 @@ class Thumbnails(NamedTuple):
 
     @property
     def num_shown(self) -> int:
-        """How many instances have a picture."""
+        """The number of instances with a picture."""
         return int((self.places >= 0).sum())
 
     @property
     def num_bytes(self) -> int:
-        """The size of the sheets."""
+        """The size of all sheets together."""
         return sum(map(len, self.sheets))
 
 
 def make_thumbnails(images: NDArray[np.uint8], order: NDArray[np.int64], budget: int) -> Thumbnails:
-    """Pack as many images as `budget` bytes hold, in `order`: the most suspicious first.
+    """Pack images in `order` (the most suspicious first) until `budget` bytes are full.
 
     >>> found = make_thumbnails(np.zeros((3, 8, 8), np.uint8), np.array([2, 0, 1]), budget=10_000)
     >>> found.cell, found.places
@@ -63,7 +63,7 @@ def make_thumbnails(images: NDArray[np.uint8], order: NDArray[np.int64], budget:
 
 
 def cell_size(height: int, width: int) -> tuple[int, int]:
-    """Return (width, height) of a picture: as it is, or shrunk to the longest side allowed.
+    """Return (width, height) of a picture: unchanged, or shrunk to the longest side.
 
     >>> cell_size(28, 28), cell_size(200, 400)
     ((28, 28), (96, 48))
@@ -73,7 +73,7 @@ def cell_size(height: int, width: int) -> tuple[int, int]:
 
 
 def is_dim(images: NDArray[np.uint8]) -> bool:
-    """Say whether the pixels use so little of 0 … 255 (digits have 0 … 16) that one would see only black."""
+    """Return whether the pixels use so little of 0 … 255 (digits: 0 … 16) that the picture looks black."""
     return bool(images.size) and 0 < int(images.max()) <= 32
 
 

@@ -1,4 +1,4 @@
-"""What a report shows of one run: its numbers per instance, its audit, and its inputs as text and images."""
+"""The data of one run for the report: numbers per instance, the audit, and the inputs as text and images."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -14,12 +14,12 @@ from activebias.runs.suspects import audit_run
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# A suspect is called sure from this score on: the other class is nine times as probable as the label.
+# A suspect with this score or more is sure: the other class is nine times as probable as the label.
 SURE = 0.9
 
 
 class Field(NamedTuple):
-    """One column of what is shown of the inputs: the different texts, and which of them each instance has."""
+    """One column of the inputs: its different texts, and the number of every instance's text."""
 
     name: str
     texts: list[str]
@@ -29,10 +29,10 @@ class Field(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """A run as the report needs it; arrays have one entry per training instance.
+    """A run, prepared for the report; arrays have one entry per training instance.
 
-    `values` are the recorded probabilities of the label, (N, T) oldest first, and `visited` says which of
-    them are visits.
+    `values` are the recorded probabilities of the label, (N, T) oldest first. `visited` is the mask of
+    visits among them.
     """
 
     info: RunInfo
@@ -46,17 +46,17 @@ class RunView:
 
     @property
     def suspected(self) -> NDArray[np.bool_]:
-        """Where the model believes in another class than the label's."""
+        """Whether the model believes in a class other than the label."""
         return self.audit.suspected
 
     @property
     def sure(self) -> NDArray[np.bool_]:
-        """The suspects of the highest scores."""
+        """Whether an instance is a suspect with a score of at least `SURE`."""
         return self.suspected & (self.audit.score >= SURE)
 
 
 def view_run(folder: RunFolder) -> RunView:
-    """Read a run folder, audit its history, and put its inputs into what a page can show."""
+    """Read a run folder, audit its history, and prepare its inputs for the page."""
     info, instances = folder.info, folder.instances()
     values, valid = folder.history()
     visited = without_prior(values, valid, 1 / len(info.class_names))
@@ -76,7 +76,7 @@ def _fields(inputs: Inputs, instances: Instances) -> list[Field]:
 
 
 def make_field(name: str, texts: list[str]) -> Field:
-    """Number the different texts, so that what comes often is stored once.
+    """Number the different texts, so that repeated texts are stored once.
 
     >>> field = make_field("colour", ["red", "blue", "red"])
     >>> field.texts, field.codes
@@ -88,14 +88,15 @@ def make_field(name: str, texts: list[str]) -> Field:
 
 
 def _as_texts(column: "Any") -> list[str]:
-    """Turn a column into texts; what is missing shows as nothing."""
+    """Return a column as texts; missing values become empty."""
     return ["" if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
 
 
 def _sentences(rows: "DataFrame", instances: Instances) -> Field:
-    """Put the words of every sentence together again, with one space between them.
+    """Join the words of every sentence with single spaces.
 
-    The page finds an instance's word in it by its number, so a blank within a word is made another blank.
+    The page splits a sentence at the spaces to find a word. A space inside a word therefore becomes a
+    no-break space.
     """
     assert instances.sentence is not None
     assert instances.word is not None
@@ -104,7 +105,7 @@ def _sentences(rows: "DataFrame", instances: Instances) -> Field:
     gathered: list[list[str]] = [[] for _ in number]
     for place in np.lexsort((instances.word, instances.sentence)):
         sentence = gathered[codes[place]]
-        # A word that is no training instance leaves a gap, which keeps the numbers right.
+        # A word that is not a training instance becomes "…", so that the following words keep their numbers.
         sentence.extend("…" for _ in range(int(instances.word[place]) - len(sentence)))
         sentence.append(words[place])
     return Field("sentence", [" ".join(sentence) for sentence in gathered], codes.astype(np.int64))

@@ -1,4 +1,4 @@
-"""The run folder, and what reads it: suspected labels and exports of the history."""
+"""The run folder, and its readers: suspected labels and exports of the history."""
 
 from typing import TYPE_CHECKING
 

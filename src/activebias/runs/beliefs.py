@@ -1,4 +1,4 @@
-"""What a trained model says about its data, as a run folder holds it."""
+"""Instances and predictions of a trained model, as a run folder stores them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,8 +17,8 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 def instances_of(mean: Tensor, targets: Tensor, bias: ActiveBias, position: Positions) -> Instances:
     """Return one entry per training instance.
 
-    `mean` (N, C) holds the class probabilities that the model gave after every epoch, averaged; `targets`
-    are labels (N,), or tags (sentences, words). `position` is each example's row in the source.
+    `mean` (N, C) holds the class probabilities, averaged over the epochs. `targets` are labels (N,), or tags
+    (sentences, words). `position` is each example's row in the source.
     """
     mean, targets = mean.cpu(), targets.cpu()
     label, sentence, word = targets, None, None
@@ -41,9 +41,9 @@ def instances_of(mean: Tensor, targets: Tensor, bias: ActiveBias, position: Posi
 
 
 def predictions_of(outputs: Iterable[tuple[Tensor, Tensor, Tensor]], position: Positions) -> Predictions:
-    """Return what the model says about the validation part, in the order of its source.
+    """Return the model's predictions on the validation part, in the order of the source.
 
-    `outputs` are (index, logits, targets) of the examples, some at a time.
+    `outputs` yields batches of (index, logits, targets).
     """
     found = []
     for index, logits, targets in outputs:

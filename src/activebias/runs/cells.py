@@ -1,15 +1,15 @@
-"""Cells of CSV files that a person may open in a spreadsheet."""
+"""Cells of CSV files that are safe to open in a spreadsheet."""
 
 from typing import Any
 
-# A spreadsheet takes a cell that begins with one of these for a formula.
+# A spreadsheet reads a cell that begins with one of these characters as a formula.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def safe_cell(value: Any) -> Any:
-    """Return a text so that no spreadsheet runs it: with an apostrophe before what looks like a formula.
+    """Return a text that no spreadsheet runs: a text that looks like a formula gets an apostrophe in front.
 
-    Numbers stay as they are, also those that come as text.
+    Numbers do not change, not even numbers in a text.
 
     >>> [safe_cell(value) for value in ("=1+1", "-dash", "-1", -0.5, "plain")]
     ["'=1+1", "'-dash", '-1', -0.5, 'plain']

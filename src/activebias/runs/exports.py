@@ -16,14 +16,14 @@ from activebias.runs.folder import RunFolder
 
 FORMATS = ("npz", "parquet", "cartography")
 
-# Keeps logits finite. In float32, which cartography computes in, nothing nearer to 1 can be told from it.
+# Keeps logits finite. Cartography computes in float32, in which larger probabilities below 1 round to 1.
 LEAST_PROBABILITY = 1e-7
 
 
 class Visits(NamedTuple):
-    """The probabilities p(y|x) of every visit, (N, T), oldest first, and which entries are visits.
+    """The probabilities p(y|x) of every visit, (N, T), oldest first, and the mask of visits.
 
-    Rows with fewer visits than others are filled with 0 at the end.
+    Rows with fewer visits than T are padded with 0 at the end.
     """
 
     prob: NDArray[np.float32]
@@ -50,7 +50,7 @@ def left_aligned(values: NDArray[np.float32], visited: NDArray[np.bool_]) -> Vis
 
 
 def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str) -> int:
-    """Write the history of a run to `path`, whole or not at all; return how many instances are in it.
+    """Write the history of a run atomically to `path`; return the number of instances in it.
 
     `npz`: arrays `prob` and `visited` (N, T), `label`, `believed`, `position`, `class_names`.
     `parquet`: one row per instance, with the column `history`, a list of its probabilities.
@@ -70,16 +70,16 @@ def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str)
 
 
 def write_cartography(seen: Visits, folder: Path) -> int:
-    """Write what dataset cartography reads, `training_dynamics/dynamics_epoch_X.jsonl`; count the instances.
+    """Write `training_dynamics/dynamics_epoch_X.jsonl` for dataset cartography; count the instances.
 
     A line is {"guid": the instance, "logits_epoch_X": [0, logit p], "gold": 1}: two classes, the label and
-    everything else. Their softmax is p, so that confidence and variability come out exactly. A history of
-    p(y|x) does not hold the logits of the other classes; correctness is therefore how often p > 1/2.
+    all other classes. Their softmax is p, so that confidence and variability are exact. A history of p(y|x)
+    has no logits of the single other classes. Correctness is therefore the fraction of visits with p > 1/2.
 
-    X counts an instance's visits. Instances that were never visited are left out.
+    X counts an instance's visits. Instances without a visit are not in the files.
     """
     if folder.exists():
-        raise ValueError(f"{folder} exists already: choose another place, or remove it.")
+        raise ValueError(f"{folder} exists already: choose another folder, or remove it.")
     with replacing(folder, folder=True) as temporary:
         target = temporary / "training_dynamics"
         target.mkdir()
@@ -96,7 +96,7 @@ def write_cartography(seen: Visits, folder: Path) -> int:
 
 def _write_npz(folder: RunFolder, seen: Visits, path: Path) -> None:
     instances = folder.instances()
-    with open(path, "wb") as file:  # given a name, NumPy would append .npz to it
+    with open(path, "wb") as file:  # NumPy appends .npz to a path, but not to an open file
         np.savez_compressed(
             file,
             prob=seen.prob,

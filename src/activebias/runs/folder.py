@@ -1,17 +1,17 @@
-"""The run folder: what `activebias train` leaves behind, and what `audit` and `report` read.
+"""The run folder: `activebias train` writes it, `audit` and `report` read it.
 
-| file | what it holds |
+| file | content |
 |---|---|
-| `run.json` | `RunInfo`: settings, curves, warnings, what was skipped |
+| `run.json` | `RunInfo`: settings, curves, warnings, skipped inputs |
 | `bias.pt` | the state of `ActiveBias`: history and scores |
 | `model.pt` | the model's state_dict |
 | `instances.npz` | `Instances`: label, believed class, weight of every training instance |
 | `inputs.npz` or `inputs.parquet` | `Inputs`: images, or the rows of a table, or texts, or words |
 | `validation.csv` | the predictions on the validation part |
-| `conflicts.csv` | for a person: instances with the same input and different labels; only if there are some |
+| `conflicts.csv` | for a person: instances with the same input and different labels; only if there are any |
 
-A folder is written beside its place and renamed when it is whole, so a killed writer leaves nothing to
-read.
+A folder is written under a temporary name and renamed at the end. A killed process therefore never leaves an
+incomplete run folder.
 """
 
 import csv
@@ -45,11 +45,11 @@ _INPUTS = ("inputs.npz", "inputs.parquet")
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """What `run.json` says. `burn_in` is the epoch from which on instances were emphasised.
+    """The content of `run.json`. `burn_in` is the first epoch in which instances were emphasised.
 
     `curves` holds lists with one number per epoch, errors in per cent: `train_error`, `validation_error`.
-    `skipped` names what could not be used, as {"what": …, "why": …}. `model` is what it takes to build the
-    model again: its name and arguments.
+    `skipped` lists the skipped inputs, as {"what": …, "why": …}. `model` holds the name and the arguments
+    that build the model again.
     """
 
     kind: Kind
@@ -69,11 +69,11 @@ class RunInfo:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no reader could use."""
+        """Raise if a value cannot be read again."""
         if self.kind not in KINDS:
             raise ValueError(f"Expected `kind` to be one of {', '.join(KINDS)}, but got {self.kind!r}.")
         for name in ("class_names", "warnings", "skipped", "notes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON knows lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists, but no tuples
         if lengths := {k: len(v) for k, v in self.curves.items() if len(v) != self.epochs}:
             raise ValueError(
                 f"Expected `curves` to have one number per epoch ({self.epochs}), but got {lengths}."
@@ -85,12 +85,12 @@ class RunInfo:
 class Instances:
     """One entry per training instance (in tagging: per word), in the order of the history.
 
-    `believed` is the class with the highest mean over the epochs of the class probabilities, as the model
-    gave them after every epoch, and `believed_prob` that mean; `label_prob` is the same for the label, and
-    `rival_prob` for the strongest class but the label: the audit ranks better with it. A model that
-    memorised in the end still says here what it believed before. `weight` is the final v.
+    The class probabilities are those after every epoch, averaged over the epochs. `believed` is the class
+    with the highest mean, and `believed_prob` its mean. `label_prob` is the mean of the label, `rival_prob`
+    the highest mean of the other classes, which improves the ranking of the audit. The mean shows the belief
+    of the early epochs, even if the model has memorised the labels at the end. `weight` is the final v.
     `position` is the row in the source; in tagging `sentence` and `word` count from 0. `conflict` is the
-    group in `conflicts.csv`, 0 where there is none.
+    number of the group in `conflicts.csv`, or 0.
     """
 
     label: NDArray[np.int64]
@@ -105,10 +105,10 @@ class Instances:
     conflict: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not belong together."""
+        """Raise if the arrays have different lengths."""
         lengths = {name: len(array) for name, array in self.arrays().items()}
         if len(set(lengths.values())) != 1:
-            raise ValueError(f"Expected arrays of one length, but got {lengths}.")
+            raise ValueError(f"Expected arrays of the same length, but got {lengths}.")
 
     def __len__(self) -> int:
         """Return the number of instances."""
@@ -116,11 +116,11 @@ class Instances:
 
     @property
     def num_conflicts(self) -> int:
-        """How many share their input with an instance of another label."""
+        """The number of instances that share their input with an instance of another label."""
         return 0 if self.conflict is None else int((self.conflict > 0).sum())
 
     def arrays(self) -> dict[str, Any]:
-        """Return the arrays that are there, by name."""
+        """Return the arrays that are not None, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: np.asarray(value) for name, value in values.items() if value is not None}
 
@@ -128,10 +128,10 @@ class Instances:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a person needs to see an instance: images with their file names, or rows.
+    """The inputs to show to a person: images with their file names, or rows.
 
-    `images` are uint8, (N, H, W) or (N, H, W, 3), as trained on. `rows` is a data frame with one row per
-    instance: the columns of a table; of a text file, the text columns first; in tagging, the column `word`.
+    `images` are uint8, (N, H, W) or (N, H, W, 3), as in training. `rows` is a data frame with one row per
+    instance. It has the columns of a table (text columns first), or the column `word` in tagging.
     """
 
     images: NDArray[np.uint8] | None = None
@@ -139,7 +139,7 @@ class Inputs:
     rows: "DataFrame | None" = None
 
     def __post_init__(self) -> None:
-        """Refuse both and neither."""
+        """Raise unless either images or rows are given."""
         if (self.images is None) == (self.rows is None):
             raise ValueError("Expected exactly one of `images` and `rows`.")
 
@@ -152,7 +152,7 @@ class Inputs:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What the trained model says about the validation part; `position` is the row in its source."""
+    """The trained model's predictions on the validation part; `position` is the row in its source."""
 
     position: NDArray[np.int64]
     label: NDArray[np.int64]
@@ -163,15 +163,15 @@ class Predictions:
 @final
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder that has been found whole; the arrays are read when they are asked for."""
+    """A complete run folder; every method reads its file when it is called."""
 
     path: Path
     info: RunInfo
 
     def history(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the recorded p(y|x), (N, T) oldest first, and which entries count.
+        """Return the recorded p(y|x), (N, T) oldest first, and the mask of valid entries.
 
-        The first entry is the 1/C that every history starts with, unless a window has moved past it.
+        The first entry is 1/C, unless a window has dropped it.
         """
         state = self.bias_state()
         try:
@@ -189,7 +189,7 @@ class RunFolder:
         return values.numpy(), valid.numpy()
 
     def bias_state(self) -> dict[str, Any]:
-        """Return the state of the bias, as `ActiveBias.load_state_dict` takes it."""
+        """Return the state of the bias, for `ActiveBias.load_state_dict`."""
         return read_checkpoint(self.path / "bias.pt")
 
     def instances(self) -> Instances:
@@ -224,7 +224,7 @@ class RunFolder:
 
     @property
     def conflicts_file(self) -> Path | None:
-        """The list of instances with the same input and different labels, None where there are none."""
+        """The file of instances with the same input and different labels, or None if there are none."""
         path = self.path / "conflicts.csv"
         return path if path.is_file() else None
 
@@ -237,12 +237,12 @@ class RunFolder:
 
 
 def read_run(path: str | os.PathLike[str]) -> RunFolder:
-    """Open a run folder; one that is missing, not whole or of another version is refused with the reason."""
+    """Open a run folder; raise if it is missing, incomplete or of another format version."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"There is no run folder {path}: make one with `activebias train … --out {path}`.")
     if not (path / "run.json").is_file():
-        raise ValueError(f"{path} is no run folder, it has no run.json: give what `activebias train` wrote.")
+        raise ValueError(f"{path} is not a run folder (no run.json): give a folder from `activebias train`.")
     try:
         values = json.loads((path / "run.json").read_text(encoding="utf-8"))
         version = values.pop("format")
@@ -257,7 +257,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
     if not any((path / name).is_file() for name in _INPUTS):
         missing.append(" or ".join(_INPUTS))
     if missing:
-        raise ValueError(f"{path} is not whole, it lacks {', '.join(missing)}: train again.")
+        raise ValueError(f"{path} is incomplete, it lacks {', '.join(missing)}: train again.")
     try:
         return RunFolder(path, RunInfo(**values))
     except (TypeError, ValueError) as error:
@@ -265,15 +265,15 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
-    """Raise unless a run can be written to `path`: nothing there, an empty folder, or an older run.
+    """Raise unless a run can be written to `path`: a new name, an empty folder, or an older run.
 
-    Asking before training saves finding out after it. The folder around it is made if need be.
+    Call this before training, to fail early. The parent folder is created if necessary.
     """
     path = Path(path)
     is_empty = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     if not is_empty and not (path / "run.json").is_file():
         raise ValueError(
-            f"{path} exists and is no run folder, so it is not overwritten: choose another `--out`."
+            f"{path} exists and is not a run folder, so it is not overwritten: choose another `--out`."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -295,9 +295,9 @@ def write_run(
     validation: Predictions,
     conflicts: Sequence[Mapping[str, Any]] = (),
 ) -> RunFolder:
-    """Write a run folder, whole or not at all; one that is there already is replaced.
+    """Write a run folder atomically, and replace an existing run folder.
 
-    `bias` is the bias, or its `state_dict()`. `conflicts` are the rows of `conflicts.csv`.
+    `bias` is the bias or its `state_dict()`. `conflicts` are the rows of `conflicts.csv`.
     """
     path = Path(path)
     check_target(path)
@@ -322,7 +322,7 @@ def _write_inputs(folder: Path, inputs: Inputs) -> None:
     if inputs.rows is not None:
         inputs.rows.to_parquet(folder / "inputs.parquet", index=False)
         return
-    assert inputs.images is not None  # what Inputs checked
+    assert inputs.images is not None  # Inputs checks that either images or rows are given
     names = np.array(inputs.names or [str(number) for number in range(len(inputs))])
     np.savez_compressed(folder / "inputs.npz", images=inputs.images, names=names)
 
@@ -345,14 +345,14 @@ def _write_conflicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as file:  # no code in the file is ever run
+        with np.load(path, allow_pickle=False) as file:  # code in the file is never run
             return {name: file[name] for name in file.files}
-    except Exception as error:  # zip, zlib and NumPy raise many kinds for a damaged file
+    except Exception as error:  # zip, zlib and NumPy raise many exception types for a damaged file
         raise ValueError(f"{path} is damaged ({error}): train again.") from error
 
 
 def require_pandas(purpose: str) -> Any:
-    """Return pandas, or say in one sentence how to get it."""
+    """Return pandas, or raise an error that says how to install it."""
     try:
         import pandas as pd
         import pyarrow as pa  # noqa: F401  (pandas reads and writes parquet with it)

@@ -1,4 +1,4 @@
-"""What a training decided by itself, as `run.json` says it."""
+"""The results of a training that `run.json` stores: burn-in, curves, warnings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ def outcome_of(
     validation_error: Sequence[float],
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the fields of `RunInfo` that the training decided; the curves have one number per epoch."""
+    """Return the fields of `RunInfo` that training decides; the curves have one number per epoch."""
     epochs, end = len(validation_error), bias.burn_in_end
     return {
         "method": bias.method.name,
@@ -25,19 +25,29 @@ def outcome_of(
 
 
 def _without_emphasis(bias: ActiveBias, validation_error: Sequence[float]) -> list[str]:
-    """Say why a method that emphasises has not: its burn-in took all the epochs."""
+    """Explain why no instance was emphasised: the burn-in lasted until the end of the training."""
     method, end, epochs = bias.method, bias.burn_in_end, len(validation_error)
     if "emphasis" not in (method.order, method.weights) or (end is not None and end < epochs):
         return []
     if end is not None:
         return [
-            f"A burn-in of {end} epochs leaves none of the training's {epochs}, so that nothing was "
-            f"emphasised. Train for more than {end} epochs, or give a smaller `--burn-in`."
+            f"The burn-in ({plural(end, 'epoch', 'epochs')}) covers the whole training "
+            f"({plural(epochs, 'epoch', 'epochs')}), so that no instance was emphasised. Train for more than "
+            f"{plural(end, 'epoch', 'epochs')}, or give a smaller `--burn-in`."
         ]
-    reason = "had not yet gone three epochs without a new best"
+    reason = "never went three epochs without a new best value"
     if min(validation_error) == 100:
         reason = "was 100 % after every epoch"
     return [
-        f"The burn-in never ended, so that nothing was emphasised: the validation error {reason}. "
-        f"Train for more than {epochs} epochs, or give `--burn-in`."
+        f"The burn-in never ended, so that no instance was emphasised: the validation error {reason}. "
+        f"Train for more than {plural(epochs, 'epoch', 'epochs')}, or give `--burn-in`."
     ]
+
+
+def plural(number: int, one: str, many: str) -> str:
+    """Return the number with its noun.
+
+    >>> plural(1, "label", "labels"), plural(1200, "label", "labels")
+    ('1 label', '1,200 labels')
+    """
+    return f"{number:,} {one if number == 1 else many}"

@@ -1,4 +1,4 @@
-"""The instances of a run, those whose label is most likely wrong first: as rows, and as a CSV file."""
+"""The instances of a run as rows or as a CSV file, the labels most likely wrong first."""
 
 import csv
 import math
@@ -14,12 +14,12 @@ from activebias.runs.cells import safe_cell
 from activebias.runs.folder import Inputs, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
-# From this validation error on, in per cent, a model is a weak judge of labels.
+# A model with a higher validation error, in per cent, is a weak judge of labels.
 WEAK = 15.0
 
 
 def audit_run(folder: RunFolder) -> Audit:
-    """Audit a run: its history, with labels, believed classes and rivals of `instances.npz`."""
+    """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`."""
     instances = folder.instances()
     return audit(
         folder.history(),
@@ -31,18 +31,18 @@ def audit_run(folder: RunFolder) -> Audit:
 
 
 def weak_judge(info: RunInfo) -> str:
-    """Return a sentence on a model that errs often itself, or nothing."""
+    """Return a warning that the model errs often, or an empty text."""
     errors = info.curves.get("validation_error", ())
     if not len(errors) or min(errors) <= WEAK:
         return ""
     return (
-        f"The validation error is {min(errors):.0f} % at best. As far as those labels are right, "
-        "the model is a weak judge, and many suspects are its own mistakes: begin at the top."
+        f"The lowest validation error is {min(errors):.0f} %. If the validation labels are right, the model "
+        "is a weak judge, and many suspects are its own mistakes: begin at the top of the list."
     )
 
 
 def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield one dict per instance, worst first, at most `limit`; what is not known is None."""
+    """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None."""
     instances, names = folder.instances(), folder.info.class_names
     describe = describer(folder.inputs(), folder.info.kind)
     numbers: dict[str, NDArray[Any]] = {
@@ -71,11 +71,11 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
 
 
 def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
-    """Return a function from an instance to a few words: the name of its file, its text, word or row."""
+    """Return a function from an instance to a short description: its file name, text, word or row."""
     if inputs.rows is None:
         file_names = inputs.names
         return str if file_names is None else lambda index: file_names[index]
-    # Rows of a data frame are slow to ask for one by one.
+    # Lists, because access to single rows of a data frame is slow.
     columns = {str(name): inputs.rows[name].tolist() for name in inputs.rows.columns}
     if kind != "table":  # the text, or the word, is the first column
         texts = next(iter(columns.values()))
@@ -84,7 +84,7 @@ def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
-    """Return the beginning of a text, on one line.
+    """Return the beginning of a text as one line.
 
     >>> excerpt("one two\\n three", 9)
     'one two …'
@@ -94,7 +94,7 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
 
 
 def write_csv(folder: RunFolder, found: Audit, path: Path, *, exact: bool = False) -> None:
-    """Write all instances, worst first, whole or not at all; `exact` leaves text like formulas as it is."""
+    """Write all instances atomically, the most suspicious first; `exact` does not escape formulas."""
     with (
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="") as file,

@@ -1,1 +1,1 @@
-"""The workbench that lab and own share: examples, the training loop, evaluation, checkpoints, progress."""
+"""Code that lab and own share: examples, the training loop, evaluation, checkpoints, progress."""

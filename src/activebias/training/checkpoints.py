@@ -1,4 +1,4 @@
-"""Checkpoints of training: written whole or not at all, at most about once a second, removed when done."""
+"""Checkpoints of training: written atomically, at most about once a second, removed after the training."""
 
 import logging
 import time
@@ -16,34 +16,34 @@ _log = logging.getLogger(__name__)
 
 @final
 class Checkpoint:
-    """One file that holds where a run stands.
+    """A file with the state of an unfinished run.
 
-    After an epoch it is `due` unless the last write is less than `interval` seconds old: an epoch of the
-    digits takes a hundredth of a second, and writing would take longer than training. So a process that is
-    killed loses the epoch under way, or its last second. The states of a hundred models are gigabytes:
-    writing them takes at most a 20th of the time.
+    After an epoch a checkpoint is `due` unless the last write is less than `interval` seconds old. An epoch
+    of the digits takes a hundredth of a second, and writing takes longer. A killed process therefore loses
+    its current epoch, or its last second. The states of a hundred models are gigabytes: writing them takes at
+    most a 20th of the time.
 
-    A checkpoint that was written with another `fingerprint` is of other data or settings, and is not read.
+    A checkpoint with another `fingerprint` belongs to other data or settings, and is not read.
     """
 
     def __init__(self, path: Path, *, interval: float = 1.0, fingerprint: str | None = None) -> None:
-        """Use `path`, whose folder is made when something is written."""
+        """Use the file `path`; the first write creates its folder."""
         self.path, self.interval, self.fingerprint = path, interval, fingerprint
         self._written = time.monotonic()
         self._cost = 0.0
 
     def due(self) -> bool:
-        """Tell whether the last write is old enough for another one."""
+        """Return whether the last write is old enough for another write."""
         wait = max(self.interval, _LEAST_RATIO * self._cost) if self.interval else 0.0
         return time.monotonic() - self._written >= wait
 
     def write(self, state: dict[str, Any]) -> None:
-        """Write so that the file holds either the old state or the whole new one, even after a power cut."""
+        """Write atomically: even after a power cut, the file holds the old state or the new state."""
         started = time.monotonic()
         try:
             self._write(state)
         except FileNotFoundError:
-            # Another process that works on the same trial has finished it and cleaned up: nothing to keep.
+            # Another process has finished the same trial and deleted the folder: no state to keep.
             _log.info("%s was removed by another process.", self.path.parent)
         finally:
             self._written = time.monotonic()
@@ -52,17 +52,17 @@ class Checkpoint:
     def _write(self, state: dict[str, Any]) -> None:
         if self.fingerprint is not None:
             state = state | {"fingerprint": self.fingerprint}
-        # Given a name instead of a file, torch would hide the reason of an error.
+        # torch.save hides the cause of an error if it receives a path instead of an open file.
         with replacing(self.path) as temporary, open(temporary, "wb") as file:
             torch.save(state, file)
 
     def read(self) -> dict[str, Any] | None:
-        """Return the state, or None where there is none; no code in the file is ever run."""
+        """Return the state, or None if there is no usable file; code in the file is never run."""
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             return None
-        except Exception as error:  # torch raises many kinds for a damaged file
+        except Exception as error:  # torch raises many exception types for a damaged file
             _log.warning("%s cannot be read (%s): training begins again.", self.path, error)
             return None
         if not isinstance(state, dict) or state.pop("fingerprint", None) != self.fingerprint:
@@ -70,7 +70,7 @@ class Checkpoint:
         return state
 
     def remove(self) -> None:
-        """Delete the file and what a killed process left of it, and the folder if that was all."""
+        """Delete the file and temporary files of killed processes, and the folder if it is empty then."""
         self.path.unlink(missing_ok=True)
         remove_leftovers(self.path)
         with suppress(OSError):  # not empty, or another process was faster
@@ -78,6 +78,6 @@ class Checkpoint:
 
 
 def checkpoint_beside(path: Path, fingerprint: str) -> Checkpoint:
-    """Return the checkpoint of the run that is to be written to `path`."""
+    """Return the checkpoint for a run that will be written to `path`."""
     file = path.with_name(f".{path.name}.checkpoint.pt")
     return Checkpoint(file, interval=5.0, fingerprint=fingerprint)

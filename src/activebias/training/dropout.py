@@ -1,11 +1,11 @@
 """Dropout whose masks are a pure function of a seed, a step and a position.
 
-Why a layer does not hold a `torch.Generator`: K models trained side by side (`torch.func.vmap` over
-`functional_call`) have to draw the very masks that K single runs draw. A generator is host state: vmap cannot
-batch it, it needs one launch a model, and it gives other numbers on a GPU than on a CPU. Here the state of a
-layer is two integer buffers: `seed`, drawn once from the trainer's generator, and `step`. They stack like any
-other buffer (`torch.func.stack_module_state`), are saved with the model, and the mask is integer arithmetic
-on them: the same on every device, compiled or not, alone or side by side.
+Why a layer has no `torch.Generator`: K models trained side by side (`torch.func.vmap` over `functional_call`)
+must draw the same masks as K single runs. A generator is host state: vmap cannot batch it, every model needs
+its own kernel launch, and GPU and CPU give different numbers. Here the state of a layer is two integer
+buffers: `seed`, drawn once from the trainer's generator, and `step`. They stack like any other buffer
+(`torch.func.stack_module_state`) and are saved with the model. The mask is integer arithmetic on them: the
+same on every device, compiled or not, alone or side by side.
 """
 
 import torch
@@ -15,9 +15,9 @@ _MASK = 0xFFFFFFFF
 
 
 class Dropout(nn.Module):
-    """Keep each value with probability `keep` and divide it by `keep`; nothing happens in evaluation mode.
+    """Keep each value with probability `keep` and divide it by `keep`; in evaluation mode, do nothing.
 
-    The masks of a layer follow from its seed and from how often it ran in training mode.
+    The masks of a layer depend on its seed and on the number of its calls in training mode.
 
     >>> layer = Dropout(0.5, generator=torch.Generator().manual_seed(0))
     >>> sorted(set(layer(torch.ones(100)).tolist()))
@@ -32,8 +32,8 @@ class Dropout(nn.Module):
     def __init__(self, keep: float, *, generator: torch.Generator, row_length: int | None = None) -> None:
         """Draw the layer's seed from `generator`.
 
-        With `row_length` the values of every row (first dimension) count as if there were so many: the masks
-        of sentences then do not depend on how far the batch is padded.
+        `row_length` fixes the number of random values per row (first dimension). The masks of a sentence
+        then do not depend on the padding of its batch.
         """
         super().__init__()
         if not 0 < keep <= 1:
@@ -83,16 +83,16 @@ def counter_noise(seed: Tensor, step: Tensor, position: Tensor) -> Tensor:
     tensor([3405691463, 4158410101, 2638174952])
     """
     key = _mix((seed & _MASK) ^ _mix((seed >> 32) ^ _mix(step & _MASK)))
-    # A stride of its own for every (seed, step): with a common stride two keys that lie close together
-    # would give the same noise, shifted by a few positions.
+    # Every (seed, step) has its own stride: with a common stride, two similar keys would give the same noise,
+    # shifted by a few positions.
     stride = (_mix(key ^ 0x5BD1E995) >> 1) | 1
     return _mix((position * stride).add_(key).bitwise_and_(_MASK))
 
 
 def _mix(bits: Tensor) -> Tensor:
     # A 32-bit finaliser (two rounds of xor-shift and multiply). Both factors are below 2³¹, so that
-    # no product leaves int64 and the result does not depend on how a device overflows. In place on what is
-    # new, which saves a third of the time on a CPU.
+    # no product leaves int64 and the result does not depend on how a device overflows. In-place operations
+    # on new tensors save a third of the time on a CPU.
     bits = (bits >> 16).bitwise_xor_(bits).mul_(0x21F0AAAD).bitwise_and_(_MASK)
     bits = (bits >> 15).bitwise_xor_(bits).mul_(0x735A2D97).bitwise_and_(_MASK)
     return (bits >> 15).bitwise_xor_(bits)

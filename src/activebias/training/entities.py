@@ -1,9 +1,9 @@
 """Named entities from tag sequences, and their micro F1, as conlleval and seqeval's default mode count them.
 
-An entity is a run of tokens of one type. Invalid sequences are read leniently: an I without a B begins an
-entity, a change of type begins another. BILOU is read as BIOES (L as E, U as S). Whether an entity begins at
-a token depends on two neighbouring tags only, so it is a table over pairs of tags, and a whole data set, of
-many models too, is one look-up.
+An entity is a sequence of tokens of one type. Invalid sequences are read leniently: an I without a B begins
+an entity, and a change of type begins another entity. BILOU is read as BIOES (L as E, U as S). Whether an
+entity begins at a token depends on two neighbouring tags only. A table over pairs of tags therefore finds
+all entities of a data set, even for many models, in one look-up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True)
 class EntityScore:
-    """How many entities there are, how many were predicted, how many of these have the right span and type.
+    """The numbers of true entities, of predicted entities, and of predictions with the right span and type.
 
     >>> score = EntityScore(num_true=4, num_predicted=2, num_correct=1)
     >>> score.precision, score.recall, round(score.f1, 4)
@@ -42,17 +42,17 @@ class EntityScore:
 
     @property
     def precision(self) -> float:
-        """The part of the predicted entities that is right; 0 when none was predicted."""
+        """The fraction of the predicted entities that are right; 0 without predicted entities."""
         return self.num_correct / self.num_predicted if self.num_predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """The part of the true entities that was found; 0 when there is none."""
+        """The fraction of the true entities that were found; 0 without true entities."""
         return self.num_correct / self.num_true if self.num_true else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both; 0 when there is no entity at all."""
+        """The harmonic mean of precision and recall; 0 without any entity."""
         total = self.num_true + self.num_predicted
         return 2 * self.num_correct / total if total else 0.0
 
@@ -61,16 +61,16 @@ class EntityScorer:
     """Scores integer tags; `tags[k]` is the name of tag k: `O`, or one of B, I, E, S, L, U with `-type`.
 
     >>> scorer = EntityScorer(["O", "B-PER", "I-PER", "L-PER", "U-PER"])
-    >>> true = [[1, 3, 0, 4], [0, 4, -100, -100]]  # -100 fills up: what stands there does not count
+    >>> true = [[1, 3, 0, 4], [0, 4, -100, -100]]  # -100 is padding, which does not count
     >>> scorer.score(true, [[1, 3, 0, 0], [0, 4, 4, 4]])
     EntityScore(num_true=3, num_predicted=2, num_correct=2)
     """
 
     def __init__(self, tags: Sequence[str]) -> None:
-        """Work out the tables for these tag names."""
+        """Compute the tables for these tag names."""
         letters, types = zip(*(_split(tag) for tag in tags), strict=True) if tags else ((), ())
         self.tags = tuple(tags)
-        # One tag more, the last: what stands between sentences.
+        # An additional last tag separates sentences.
         self._outside = len(tags)
         letters, types = (*letters, "O"), (*types, "")
         self._type_names = sorted(set(types))
@@ -84,7 +84,7 @@ class EntityScorer:
     def score(self, true: ArrayLike, predicted: ArrayLike, *, ignore_index: int = -100) -> EntityScore:
         """Count over integer arrays (L,) or (sentences, L).
 
-        Tokens with `ignore_index` in `true` (padding, later parts of a word) are left out of both.
+        Tokens with `ignore_index` in `true` (padding, later parts of a word) are ignored in both arrays.
         """
         wanted, given = _integers("true", true), _integers("predicted", predicted)
         if wanted.shape != given.shape or wanted.ndim not in (1, 2):
@@ -102,7 +102,7 @@ class EntityScorer:
     ) -> list[EntityScore]:
         """Count for K models at once, on the device of `predicted` (K, …); `true` is (…) or (K, …).
 
-        What does not count must be the same tokens in all K. Tag numbers are not checked here.
+        The ignored tokens must be the same in all K. Tag numbers are not checked here.
 
         >>> scorer = EntityScorer(["O", "U-A"])
         >>> [score.f1 for score in scorer.score_many([0, 1], torch.tensor([[0, 1], [1, 1]]))]
@@ -112,7 +112,7 @@ class EntityScorer:
         place = _places(wanted[0] != ignore_index)
         true_ends, true_starts, true_types = self._ends(self._lines(wanted, place))
         ends, starts, types = self._ends(self._lines(predicted, place))
-        # No two entities of a sequence end at one token.
+        # At most one entity of a sequence ends at a token.
         correct = true_ends & ends & (true_starts == starts) & (true_types == types)
         counts = torch.stack([each.sum(-1) for each in (true_ends, ends, correct)], dim=-1)
         return [EntityScore(*numbers) for numbers in counts.tolist()]
@@ -144,13 +144,13 @@ class EntityScorer:
             )
 
     def _lines(self, tags: Tensor, place: Tensor) -> Tensor:
-        """Return the tags (K, …) at the given places, (K, T); the place after the last one is outside."""
+        """Return the tags (K, …) at the given places, (K, T); the place after the last tag is outside."""
         return F.pad(tags.reshape(len(tags), -1), (0, 1), value=self._outside)[:, place].long()
 
     def _ends(self, line: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return where entities end, where those start, and their types, (K, T - 2) each.
+        """Return where entities end, and their starts and types, (K, T - 2) each.
 
-        Positions count from the line's second place; starts and types mean something only at an end.
+        Positions count from the line's second place; starts and types are valid only at an end.
         """
         begins_at, is_inside, type_of = (
             table.to(line.device) for table in (self._begins, self._is_inside, self._type_of)
@@ -159,14 +159,14 @@ class EntityScorer:
         inside = is_inside[line[:, 1:]]
         position = torch.arange(begins.shape[1], dtype=torch.int32, device=line.device)
         starts = torch.where(begins, position, -1).cummax(-1).values
-        # Every token that is not outside belongs to one entity, so an entity ends where the next token is
-        # outside or begins another.
+        # Every token that is not outside belongs to an entity. An entity therefore ends if the next token
+        # is outside or begins another entity.
         ends = inside[:, :-1] & (begins[:, 1:] | ~inside[:, 1:])
         return ends, starts[:, :-1], type_of[line[:, 1:-1]]
 
 
 def _places(counted: Tensor) -> Tensor:
-    """Return where to find the line of all sentences: an outside tag before each and after the last."""
+    """Return the places of all sentences in one line: an outside tag before each and after the last."""
     sentences = counted if counted.dim() == 2 else counted[None]
     outside = sentences.numel()
     numbers = torch.arange(outside, device=counted.device).view_as(sentences)
@@ -185,7 +185,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
 
 
 def entity_f1(true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
-    """Return the micro F1 of sentences of tag names; for whole data sets `EntityScorer.score` is faster.
+    """Return the micro F1 of sentences of tag names; `EntityScorer.score` is faster for whole data sets.
 
     >>> entity_f1([["B-PER", "L-PER", "O"]], [["B-PER", "I-PER", "O"]])
     1.0
@@ -216,7 +216,7 @@ def _split(tag: str) -> tuple[str, str]:
 
 
 def _begins(before: str, letter: str, same_type: bool) -> bool:
-    """Tell whether an entity begins at a token, from its letter and the one before it."""
+    """Return whether an entity begins at a token, given its letter and the letter before."""
     if letter == "O":
         return False
     return letter in "BS" or before in "OES" or not same_type

@@ -22,10 +22,10 @@ class Outputs(NamedTuple):
 
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Examples) -> Iterator[Outputs]:
-    """Yield the outputs for all examples in evaluation mode; the model's mode is put back afterwards."""
+    """Yield the outputs for all examples in evaluation mode, then restore the model's mode."""
     order = torch.arange(len(examples), device=examples.targets.device)
     if examples.is_tagging and examples.lengths is not None:
-        order = examples.lengths.argsort()  # padding costs as much as words
+        order = examples.lengths.argsort()  # similar lengths need little padding, which costs time
     training = model.training
     model.eval()
     try:
@@ -37,7 +37,7 @@ def evaluate(model: nn.Module, examples: Examples) -> Iterator[Outputs]:
 
 
 def predict(model: nn.Module, examples: Examples) -> Tensor:
-    """Return the logits of all examples, in their order (not for tagging)."""
+    """Return the logits of all examples in the order of the examples (not for tagging)."""
     return torch.cat([outputs.logits for outputs in evaluate(model, examples)])
 
 
@@ -48,9 +48,9 @@ def error_of(
     *,
     see: Callable[[Outputs], None] = lambda outputs: None,
 ) -> float:
-    """Return the share of wrong predictions in per cent; with a scorer, 100 - micro entity F1.
+    """Return the percentage of wrong predictions; with a scorer, 100 - micro entity F1.
 
-    `see` is called with all the outputs.
+    `see` is called with every batch of outputs.
     """
     predicted = torch.zeros_like(examples.targets)
     for outputs in evaluate(model, examples):

@@ -1,4 +1,4 @@
-"""Examples in memory: inputs and targets as plain tensors, gathered by index."""
+"""Examples in RAM or on a GPU: inputs and targets as tensors, selected by index."""
 
 from dataclasses import dataclass
 from typing import Final, final
@@ -8,18 +8,18 @@ from torch import Tensor
 
 from activebias.internal import IGNORED
 
-# The target of padding, which is no instance.
+# The target of padding, which is not an instance.
 IGNORE: Final = IGNORED
 
 
 @final
 @dataclass(frozen=True)
 class Examples:
-    """Inputs and targets whose first dimension counts the examples.
+    """Inputs and targets; the first dimension is the number of examples.
 
-    Images: ``inputs = (pixels,)``, uint8 (N, C, H, W), raw. Questions: ``inputs = (word_ids,)``, int64 (N,
+    Images: ``inputs = (pixels,)``, raw uint8 (N, C, H, W). Questions: ``inputs = (word_ids,)``, int64 (N,
     L), padded with 0. Tagging: ``inputs = (word_ids, shape_ids)``, both int64 (S, L), padded with 0, and
-    ``targets`` (S, L) padded with ``IGNORE``. ``lengths`` says how much of each row is no padding.
+    ``targets`` (S, L) padded with ``IGNORE``. ``lengths`` holds the length of each row without padding.
 
     >>> examples = Examples((torch.zeros(3, 1, 2, 2, dtype=torch.uint8),), torch.tensor([0, 1, 0]))
     >>> len(examples), len(examples.select(torch.tensor([0, 2])))
@@ -31,7 +31,7 @@ class Examples:
     lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Refuse tensors that do not belong together."""
+        """Raise if the tensors do not belong together."""
         if not self.inputs:
             raise ValueError("`inputs` needs at least one tensor, but got none.")
         if self.targets.dtype != torch.int64:
@@ -51,7 +51,7 @@ class Examples:
         return int(self.targets.shape[0])
 
     def select(self, positions: Tensor) -> "Examples":
-        """Return the examples at the given positions, in that order."""
+        """Return the examples at the given positions, in the given order."""
         return Examples(
             tuple(tensor[positions] for tensor in self.inputs),
             self.targets[positions],
@@ -68,11 +68,11 @@ class Examples:
 
     @property
     def is_tagging(self) -> bool:
-        """Whether every word of a sentence is an instance of its own."""
+        """Whether every word of a sentence is an instance."""
         return self.targets.dim() == 2
 
     def batch(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the inputs and targets of the given examples; sentences are cut at the longest of them."""
+        """Return inputs and targets of the given examples; sentences are cut at the longest of them."""
         inputs = tuple(tensor[index] for tensor in self.inputs)
         targets = self.targets[index]
         if self.is_tagging and self.lengths is not None:

@@ -1,4 +1,4 @@
-"""Fingerprints of models, data and settings: results and checkpoints of others are not taken for theirs."""
+"""Fingerprints of models, data and settings: they keep results and checkpoints of different runs apart."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from activebias.training.examples import Examples
 from activebias.training.randomness import derived_seed
 
-# Enough to see a changed activation function, few enough that the probe costs nothing.
+# Enough examples to detect a changed activation function, few enough for a fast probe.
 _NUM_EXAMPLES: Final = 8
-# Machines differ by about 1e-6, a changed activation function by far more than this.
+# Machines differ by about 1e-6. A changed activation function changes much more than this.
 _DECIMALS: Final = 3
 _WAVES: Final = (0.0, 1.0, 2.0)
 _INFINITE, _NOT_A_NUMBER = 1000.0, 2000.0  # above any logarithm
@@ -24,13 +24,13 @@ _NUDGE: Final = 0.1
 
 
 def build_seeded(model: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Build a user's model under a random state of its own, and put the caller's back."""
+    """Build a user's model with a seeded global random state, then restore the caller's state."""
     if isinstance(model, nn.Module):
         raise TypeError(
             "Expected `model` to be a function that builds a new model for every trial, such as `lambda: "
             f"Net()`, but got a {type(model).__name__} itself."
         )
-    # A model of the user's own draws from global states: lend it others, and put the old ones back.
+    # A user's model draws from the global generators: seed them, and restore their states afterwards.
     of_numpy, of_python = np.random.get_state(), random.getstate()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -49,20 +49,21 @@ def build_seeded(model: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def first_few(examples: Examples) -> Examples:
-    """Return the few examples that models are probed with."""
+    """Return the first examples, which models are probed with."""
     return examples.select(torch.arange(min(_NUM_EXAMPLES, len(examples))))
 
 
 def probe(model: Callable[[], nn.Module], inputs: Sequence[Tensor], device: str) -> list[Tensor]:
-    """Return what a seeded model gives for a few inputs: as it is built, nudged, and nudged in training.
+    """Return a seeded model's outputs for a few inputs: as built, perturbed, and perturbed in training mode.
 
-    Nudged, because a layer that begins at zero hides all before it. In training, because a function such as
-    `F.dropout` shows only there. The regulariser, if there is one, comes last.
+    The perturbation is needed because a layer that begins at zero hides all layers before it. Training mode
+    is needed because a function such as `F.dropout` does nothing in evaluation mode. The regulariser, if the
+    model has one, comes last.
     """
     try:
         return _probe(model, inputs, "cpu")
     except Exception:
-        # Some models run on a GPU only; what is wrong on both is the user's to see.
+        # Some models run on a GPU only. An error on both devices is the user's, and is raised.
         if torch.device(device).type == "cpu":
             raise
         return _probe(model, inputs, device)
@@ -77,9 +78,9 @@ def _probe(model: Callable[[], nn.Module], inputs: Sequence[Tensor], device: str
         torch.manual_seed(seed)
         outputs = [built.eval()(*inputs)]
         for parameter in built.parameters():
-            # Drawn on the CPU, so that it is the same on every device.
+            # Drawn on the CPU, because every device has other random numbers.
             parameter.add_((_NUDGE * torch.randn(parameter.shape)).to(parameter))
-        with suppress(Exception):  # a model may not bear it, such as one with a scale that must be positive
+        with suppress(Exception):  # a perturbed model may fail, for example if a scale becomes negative
             outputs += [built(*inputs), built.train()(*inputs)]
         regulariser = getattr(built, "regulariser", None)
         if regulariser is not None:
@@ -88,10 +89,10 @@ def _probe(model: Callable[[], nn.Module], inputs: Sequence[Tensor], device: str
 
 
 def digest_of_outputs(outputs: Sequence[Tensor]) -> str:
-    """Return a short digest of outputs: a few weighted means of each, rounded so that machines agree.
+    """Return a short digest of outputs: a few weighted means of each, rounded to be equal on all machines.
 
-    Few numbers and coarse ones, since each may lie at the edge of its rounding: where machines disagree after
-    all, a model is trained again. Logarithms, so that a masked class does not hide the others.
+    The means are few and coarse, because each may be close to a rounding boundary. If machines disagree
+    nevertheless, the model is trained again. Logarithms keep a masked class from hiding the other classes.
 
     >>> values = torch.tensor([[1.0, -2.0]])
     >>> digest_of_outputs([values]) == digest_of_outputs([values * (1 + 1e-7)])
@@ -114,7 +115,7 @@ def digest_of_outputs(outputs: Sequence[Tensor]) -> str:
 
 
 def digest_of(parts: Sequence[Examples]) -> str:
-    """Return a digest of the tensors of examples."""
+    """Return a digest of the tensors of several `Examples`."""
     digest = hashlib.sha256()
     for part in parts:
         for tensor in (*part.inputs, part.targets):
@@ -128,5 +129,5 @@ def _bytes(tensor: Tensor) -> bytes:
 
 
 def digest_of_settings(settings: Mapping[str, Any]) -> str:
-    """Return a digest of settings that JSON can hold."""
+    """Return a digest of settings that can be written as JSON."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

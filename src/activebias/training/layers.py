@@ -1,4 +1,4 @@
-"""Layers with explicit initial values, and what else the models share."""
+"""Layers with explicit initial values, and helpers that all models share."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Initialiser = Callable[[Sequence[int]], Tensor]
-"""A function from a shape to the initial values; it holds the generator that it draws from."""
+"""A function from a shape to initial values; it holds its own generator."""
 
 _Layer = TypeVar("_Layer", nn.Linear, nn.Conv1d, nn.Conv2d)
 
@@ -63,7 +63,7 @@ def linear(num_inputs: int, num_outputs: int, initial: Initialiser, *, bias: flo
 def conv1d(
     num_inputs: int, num_outputs: int, width: int, initial: Initialiser, *, bias: float, same: bool
 ) -> nn.Conv1d:
-    """Return a convolution over time; `same` pads so that the length stays (odd widths)."""
+    """Return a convolution over time; `same` pads so that the length does not change (odd widths)."""
     padding = width // 2 if same else 0
     layer = nn.Conv1d(num_inputs, num_outputs, width, padding=padding, device="meta")
     return _filled(layer, initial, bias)
@@ -92,7 +92,7 @@ def conv2d(
 
 
 class ReluThenPool(nn.Module):
-    """ReLU and max-pooling of 2×2, which stand together in these nets; an odd last row is dropped."""
+    """ReLU and 2×2 max-pooling, always used together in these models; an odd last row is dropped."""
 
     def forward(self, values: Tensor) -> Tensor:
         """Return (B, C, H / 2, W / 2)."""
@@ -109,7 +109,7 @@ def half_squares(*tensors: Tensor) -> Tensor:
 
 
 def expect_shape(name: str, tensor: Tensor, expected: Sequence[int | str]) -> None:
-    """Refuse a tensor of another shape; a string in `expected` stands for any size.
+    """Raise if a tensor has another shape; a string in `expected` matches any size.
 
     >>> expect_shape("images", torch.zeros(5, 1, 8, 8), ("B", 1, 28, 28))
     Traceback (most recent call last):
@@ -125,7 +125,7 @@ def expect_shape(name: str, tensor: Tensor, expected: Sequence[int | str]) -> No
 
 
 def expect_integers(name: str, tensor: Tensor) -> None:
-    """Refuse a tensor of numbers that cannot be row numbers of a table.
+    """Raise if a tensor cannot hold row numbers of a table.
 
     >>> expect_integers("words", torch.zeros(2))
     Traceback (most recent call last):
@@ -137,8 +137,8 @@ def expect_integers(name: str, tensor: Tensor) -> None:
 
 
 def _filled(layer: _Layer, initial: Initialiser, bias: float | None) -> _Layer:
-    # The layer comes without storage ("meta"): PyTorch's own filling of it drew nothing from the global
-    # random state, and its storage is made here.
+    # The layer has no storage ("meta"), so that PyTorch's initialisation drew nothing from the global
+    # random state. The storage is allocated here.
     layer = layer.to_empty(device="cpu")
     with torch.no_grad():
         layer.weight.copy_(initial(layer.weight.shape))

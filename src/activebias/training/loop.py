@@ -1,4 +1,4 @@
-"""The training loop: one model, epoch by epoch, for recipes and for data of one's own."""
+"""The training loop: one model, epoch by epoch, for recipes and for the user's data."""
 
 import copy
 import time
@@ -24,7 +24,7 @@ from activebias.training.randomness import derived_generator, derived_seed
 @final
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a model is trained on and how, by any method. The examples are on the device.
+    """Data and settings of a training, the same for every method. The examples are on the device.
 
     `tokens` numbers the words in tagging. With a `scorer` the error is 100 - entity F1. `teacher` holds a
     teacher's probabilities (N, C) of the training examples. `augment` changes the first input of a batch.
@@ -49,7 +49,7 @@ class Task:
 @final
 @dataclass(frozen=True)
 class EpochSeen:
-    """What a progress bar shows after an epoch; errors in per cent."""
+    """The state of a run after an epoch, for progress bars; errors in per cent."""
 
     epoch: int
     train_error: float
@@ -62,16 +62,16 @@ OnEpoch = Callable[[EpochSeen], object]
 
 @final
 class Run:
-    """A model in training, with the memory of one method, or of several that share their burn-in.
+    """A model in training, with the history of one method, or of several methods that share their burn-in.
 
-    Methods with the same order do the same thing during the burn-in: all weights are 1, and the order is
-    either a scan or uniform draws. So one model is trained for all of them, and every method's own
-    `ActiveBias` records what it predicts. A branch of one method is a new `Run` that takes over the state
-    (`load_state_dict`) and goes on alone, exactly as if it had trained the burn-in by itself.
+    Methods with the same order train identically during the burn-in: all weights are 1, and the order is
+    either a scan or uniform draws. Therefore one model is trained for all of them, and every method's own
+    `ActiveBias` records the predictions. After the burn-in, every method gets its own `Run`, which loads the
+    shared state (`load_state_dict`). Its results equal those of a run that trained the burn-in alone.
 
-    A run that is `observed` (for a run folder) also sums up what the model believes about every training
-    instance after each epoch (`beliefs`, (N, C)), and reports the test error to its bias: that ends an
-    automatic burn-in, and warns of a model that memorises (`warnings`).
+    An `observed` run (for a run folder) also sums the class probabilities of every training instance after
+    each epoch (`beliefs`, (N, C)). It reports the test error to its bias, which ends an automatic burn-in and
+    warns of a model that memorises (`warnings`).
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Run:
         *,
         observed: bool = False,
     ) -> None:
-        """Train `model`, on the device of the task's examples; `biases` are the methods' by name."""
+        """Train `model` on the device of the task's examples; `biases` has one bias per method name."""
         methods = [bias.method for bias in biases.values()]
         if len({method.order == "scan" for method in methods}) != 1:
             raise ValueError(
@@ -108,35 +108,35 @@ class Run:
 
     @property
     def bias(self) -> ActiveBias:
-        """The first method's bias: the only one, where no burn-in is shared."""
+        """The first method's bias, which weighs the losses."""
         return next(iter(self.biases.values()))
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that are done."""
+        """The number of finished epochs."""
         return len(self.test_error)
 
     def seen(self) -> EpochSeen:
-        """Return what a progress bar shows about the epoch that is just over."""
+        """Return the state after the last epoch, for a progress bar."""
         return EpochSeen(self.epoch, self.train_error[-1], self.test_error[-1], self.bias.emphasises)
 
     def mean_beliefs(self) -> Tensor:
-        """Return the mean over the epochs of the class probabilities, (N, C)."""
+        """Return the class probabilities, averaged over the epochs, (N, C)."""
         if self.beliefs is None:
             raise RuntimeError("The run was not observed: build it with `observed=True`.")
         return self.beliefs / max(self.epoch, 1)
 
     def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch) -> None:
-        """Train up to `epochs`, from the checkpoint if there is one."""
+        """Train up to `epochs`; resume from the checkpoint if it exists."""
         if (state := checkpoint.read()) is not None:
             self.load_state_dict(state)
         train_until(self, epochs, checkpoint, lambda: on_epoch(self.seen()))
 
     def train_epoch(self) -> None:
-        """Train one epoch, and note the errors after it."""
+        """Train one epoch, and append its errors to the curves."""
         burn_in = self.bias.burn_in
         if len(self.biases) > 1 and isinstance(burn_in, int) and self.epoch >= burn_in:
-            raise RuntimeError(f"The burn-in is over after {burn_in} epochs: branch into single methods.")
+            raise RuntimeError(f"The burn-in ended after epoch {burn_in}: branch into single methods.")
         started = time.perf_counter()
         with _own_random_state(derived_seed(self.task.seed, f"epoch {self.epoch}"), self.device):
             self._train_epoch()
@@ -153,7 +153,8 @@ class Run:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.task.learning_rate_at(self.epoch)
         with nullcontext() if self.beliefs is None else warnings.catch_warnings():
-            if self.beliefs is not None:  # progress shows it, and the run says in the end if it stayed so
+            # Progress shows the error of 100 %, and `run.json` explains a burn-in that never ended.
+            if self.beliefs is not None:
                 warnings.simplefilter("ignore", NothingRightWarning)
             for bias in self.biases.values():
                 bias.set_epoch(self.epoch)
@@ -175,7 +176,7 @@ class Run:
     def _losses(
         self, inputs: tuple[Tensor, ...], targets: Tensor, index: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the loss of every instance, its p(y|x), and which ones count (None: all)."""
+        """Return the loss of every instance, its p(y|x), and the mask of real instances (None: all)."""
         if self.task.augment is not None:
             inputs = (self.task.augment(inputs[0], self._augmentation), *inputs[1:])
         logits = self.model(*inputs)
@@ -184,7 +185,7 @@ class Run:
         ).view(targets.shape)
         prob = losses.detach().neg().exp()
         if self.task.teacher is not None:
-            # v multiplies both parts; the history is the student's probability of the label alone.
+            # v multiplies both losses. The history holds only the student's probability of the label.
             losses = losses + F.cross_entropy(logits, self.task.teacher[index], reduction="none")
         return losses, prob, targets != IGNORE if targets.dim() == 2 else None
 
@@ -195,7 +196,7 @@ class Run:
             self.beliefs[instances[counted]] += outputs.logits.softmax(-1)[counted]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything that the following epochs depend on, and the curves so far."""
+        """Return a copy of the curves and of all state that the next epochs depend on."""
         return {
             "model": copy.deepcopy(self.model.state_dict()),
             "optimiser": copy.deepcopy(self.optimiser.state_dict()),
@@ -209,12 +210,12 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood; the state may be of a run with more methods than this one."""
+        """Resume from a `state_dict`, which may come from a run with more methods than this run."""
         if missing := [name for name in self.biases if name not in state["biases"]]:
-            raise ValueError(f"The state holds no memory of {', '.join(missing)}: train from the beginning.")
+            raise ValueError(f"The state holds no history of {', '.join(missing)}: train from the beginning.")
         self.model.load_state_dict(state["model"])
-        # torch's optimisers keep the tensors they are given: without a copy the first branch of a burn-in
-        # would train on the momentum of the others.
+        # torch's optimisers keep the given tensors. Without a copy, the methods that branch from a burn-in
+        # would share their momentum.
         self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         for name, bias in self.biases.items():
             bias.load_state_dict(state["biases"][name])
@@ -226,24 +227,24 @@ class Run:
 
 
 class Trainable(Protocol):
-    """What `train_until` trains: a `Run`, or many models side by side."""
+    """An object that `train_until` trains: a `Run`, or many models side by side."""
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that are done."""
+        """The number of finished epochs."""
 
     def train_epoch(self) -> None:
         """Train one epoch."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the following epochs depend on."""
+        """Return all state that the next epochs depend on."""
 
 
 class Keeper(Protocol):
-    """Where `train_until` keeps a state: a `Checkpoint`, or what writes one."""
+    """Stores states for `train_until`: a `Checkpoint`, or an object that writes a checkpoint."""
 
     def due(self) -> bool:
-        """Tell whether the last write is old enough for another one."""
+        """Return whether the last write is old enough for another write."""
 
     def write(self, state: dict[str, Any]) -> None:
         """Write the state."""
@@ -252,9 +253,9 @@ class Keeper(Protocol):
 def train_until(
     run: Trainable, epochs: int, keeper: Keeper, on_epoch: Callable[[], object], *, last: int | None = None
 ) -> None:
-    """Train up to `epochs`, and keep the state after an epoch where that is due.
+    """Train up to `epochs`, and write the state after every epoch at which `keeper` is due.
 
-    After the `last` epoch of all (`epochs`, unless it is said) there is nothing to go on with.
+    No state is written after the `last` epoch (default: `epochs`), because nothing is left to resume.
     """
     while run.epoch < epochs:
         run.train_epoch()
@@ -264,13 +265,13 @@ def train_until(
 
 
 def _regulariser(model: nn.Module) -> Tensor | float:
-    """Return the model's own regulariser; a model without one (a user's own) has none."""
+    """Return the model's regulariser, or 0 if it has none (as most users' models)."""
     regulariser = getattr(model, "regulariser", None)
     return 0.0 if regulariser is None else regulariser()
 
 
 def _report_error(bias: ActiveBias, error: float) -> list[str]:
-    """Report the test error, and return the warnings of a model that memorises."""
+    """Report the test error, and return the warnings that the model memorises."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bias.report_validation_error(error)
@@ -282,9 +283,10 @@ def _report_error(bias: ActiveBias, error: float) -> list[str]:
 
 @contextmanager
 def _own_random_state(seed: int, device: torch.device) -> Iterator[None]:
-    """Give layers that use torch's global random state (`nn.Dropout` in a user's model) one of their own.
+    """Seed torch's global random state for one epoch, then restore the caller's state.
 
-    The caller's state is put back. A seed for every epoch lets a run that was stopped go on the same.
+    Layers such as `nn.Dropout` in a user's model draw from it. With a seed per epoch, a resumed run draws
+    the same numbers.
     """
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

@@ -1,4 +1,4 @@
-"""Progress of reading and training: a bar on a terminal, lines elsewhere, on the error stream."""
+"""Progress of reading and training on stderr: a bar on a terminal, otherwise lines."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,15 +11,16 @@ from rich.text import Text
 
 from activebias.training.loop import EpochSeen, OnEpoch
 
-# A log file is told of one model's training by about so many lines.
+# The approximate number of lines that a log file gets for the training of one model.
 _LINES = 10
 
 
 @final
 class _Pace:
-    """How many epochs are done, how many will be, and how fast.
+    """The number of finished epochs, the total, and the rate.
 
-    By all that were done: side by side, many end at once and then none for minutes.
+    The rate is the mean over all finished epochs: side by side, many epochs end at once, and then none for
+    minutes.
     """
 
     def __init__(self, total: int) -> None:
@@ -31,17 +32,17 @@ class _Pace:
         self._last = time.monotonic()
 
     def recount(self, number: int) -> None:
-        """Expect so many epochs more. Training begins with the last of these before an epoch ends."""
+        """Add `number` epochs to the total; before the first epoch ends, also restart the clock."""
         self.total += number
         if not self.done:
             self._started = time.monotonic()
 
     def rate(self) -> float | None:
-        """Return the epochs a second until the last one ended."""
+        """Return the epochs per second up to the end of the last epoch."""
         return self.done / max(self._last - self._started, 1e-9) if self.done else None
 
     def left(self) -> float | None:
-        """Return the seconds until all are done, if they go on as fast."""
+        """Return the seconds until the last epoch ends, if the rate does not change."""
         rate = self.rate()
         if rate is None:
             return None
@@ -50,7 +51,7 @@ class _Pace:
 
 @final
 class _RateAndLeft(rich_progress.ProgressColumn):
-    """Epochs a second, or seconds an epoch where that is the larger number, and the time left."""
+    """Epochs per second, or seconds per epoch if an epoch takes longer than a second, and the time left."""
 
     def __init__(self, pace: _Pace) -> None:
         super().__init__()
@@ -66,10 +67,10 @@ class _RateAndLeft(rich_progress.ProgressColumn):
 
 @final
 class Progress:
-    """Epochs that go by, of `pace.total`: shown by a bar, or told by lines where there is no terminal."""
+    """Shows finished epochs out of `pace.total`: as a bar, or as lines without a terminal."""
 
     def __init__(self, total: int, console: Console, bar: rich_progress.Progress | None, name: str) -> None:
-        """Begin to count; `bar` is None where there is no terminal."""
+        """Start to count; `bar` is None without a terminal."""
         self.pace = _Pace(total)
         self._console, self._bar, self._told = console, bar, time.monotonic()
         if bar is not None:
@@ -77,48 +78,48 @@ class Progress:
             self._task = bar.add_task(name, total=total)
 
     def count(self, doing: str) -> None:
-        """Count an epoch that is over; the bar says what is being done."""
+        """Count a finished epoch, and show `doing` in the bar."""
         self.pace.count()
         self.say_doing(doing)
 
     def say_doing(self, doing: str) -> None:
-        """Let the bar say what is being done."""
+        """Show `doing` in the bar: the name of the current work."""
         if self._bar is not None:
             self._bar.update(self._task, completed=self.pace.done, description=doing)
 
     def recount(self, number: int) -> None:
-        """Expect so many epochs more (fewer, if it is below 0)."""
+        """Add `number` epochs to the total; a negative number removes epochs."""
         self.pace.recount(number)
         if self._bar is not None:
             self._bar.update(self._task, total=self.pace.total)
 
     def tell(self, text: str) -> None:
-        """Write a line, beside the bar too."""
+        """Write a line, above the bar if there is a bar."""
         self._told = time.monotonic()
         (self._console if self._bar is None else self._bar.console).print(text, soft_wrap=True)
 
     def log(self, text: str) -> None:
-        """Write a line where there is no bar."""
+        """Write a line, unless there is a bar."""
         if self._bar is None:
             self.tell(text)
 
     def seconds_since_line(self) -> float:
-        """Return how long ago the last line was."""
+        """Return the seconds since the last line."""
         return time.monotonic() - self._told
 
     def and_left(self) -> str:
-        """Return the time left as the end of a sentence."""
+        """Return the time left, as the end of a sentence."""
         left = self.pace.left() if self.pace.done < self.pace.total else None
         return f", about {_duration(left)} left" if left else ""
 
 
 @contextmanager
 def show_epochs(name: str, total: int, console: Console) -> Iterator[Progress]:
-    """Show `total` epochs going by."""
+    """Show the progress of `total` epochs."""
     if not console.is_terminal:
         yield Progress(total, console, None, name)
         return
-    # Short enough for 80 columns with the longest name of a recipe.
+    # Short enough for 80 columns with the longest recipe name.
     columns = (
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(bar_width=12),
@@ -132,7 +133,7 @@ def show_epochs(name: str, total: int, console: Console) -> Iterator[Progress]:
 def show_training(
     name: str, epochs: int, *, quiet: bool, console: Console | None = None
 ) -> Iterator[OnEpoch]:
-    """Yield what is to be called after every epoch of one model."""
+    """Yield the function to call after every epoch of one model."""
     if quiet:
         yield lambda seen: None
         return
@@ -143,7 +144,7 @@ def show_training(
             phase = "" if seen.emphasises else ", burn-in"
             text = f"validation error {seen.test_error:.1f} %{phase}"
             if not progress.pace.done:
-                progress.recount(1 - seen.epoch)  # a run that was stopped goes on
+                progress.recount(1 - seen.epoch)  # a resumed run skips its first epochs
             progress.count(f"{name}: {text}")
             if seen.epoch % every == 0 or seen.epoch == epochs:
                 progress.log(f"{name}: epoch {seen.epoch} of {epochs}, {text}")
@@ -155,7 +156,7 @@ def show_training(
 def show_reading(
     what: str, *, quiet: bool, console: Console | None = None
 ) -> Iterator[Callable[[int], object]]:
-    """Yield what is to be called with the total after every file."""
+    """Yield the function to call after every file, with the total number of files."""
     console = console or error_console()
     if quiet or not console.is_terminal:
         yield lambda total: None
@@ -172,12 +173,12 @@ def show_reading(
 
 
 def error_console() -> Console:
-    """Return the error stream, which leaves standard output to results."""
+    """Return a console for stderr; stdout is for results."""
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration as people say it.
+    """Return a readable duration.
 
     >>> _duration(8), _duration(200), _duration(9000)
     ('8 s', '3 min', '2.5 h')

@@ -1,4 +1,4 @@
-"""Random numbers of a trial: one generator for every purpose, so that no choice disturbs another."""
+"""Random numbers of a trial: every purpose has its own generator, independent of the others."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ import torch
 
 
 def derived_seed(seed: int, purpose: str) -> int:
-    """Return a seed of its own for every (seed, purpose).
+    """Return a different seed for every (seed, purpose).
 
     >>> derived_seed(0, "weights") == derived_seed(0, "weights")
     True
@@ -14,9 +14,9 @@ def derived_seed(seed: int, purpose: str) -> int:
     False
     """
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 2  # below 2⁶², which every generator takes
+    return int.from_bytes(digest[:8], "big") >> 2  # below 2⁶², which every generator accepts
 
 
 def derived_generator(seed: int, purpose: str) -> torch.Generator:
-    """Return a generator of its own for every (seed, purpose)."""
+    """Return a different generator for every (seed, purpose)."""
     return torch.Generator().manual_seed(derived_seed(seed, purpose))

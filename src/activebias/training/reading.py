@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class DataError(ValueError):
-    """A data file is missing, damaged or not what it should be; the message is one sentence with the fix.
+    """A data file is missing, damaged or of a wrong format; the message is one sentence with the fix.
 
     >>> raise DataError("train.bin has 3 bytes")
     Traceback (most recent call last):
@@ -16,12 +16,12 @@ class DataError(ValueError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the whole file, unpacked if it is gzipped (told by its first bytes, not by its name)."""
+    """Return the whole file, unpacked if it is gzipped (according to its first bytes, not its name)."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror or error}): check that the file is there."
+            f"{path} cannot be read ({error.strerror or error}): check that the file exists."
         ) from error
     if raw[:2] != b"\x1f\x8b":
         return raw
@@ -34,7 +34,7 @@ def read_bytes(path: Path) -> bytes:
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     r"""Yield (line number from 1, text) of a plain or gzipped text file.
 
-    Only ``\n`` ends a line: tweets hold characters that ``str.splitlines`` would take for line ends.
+    Only ``\n`` ends a line: tweets contain characters that ``str.splitlines`` treats as line ends.
     """
     for number, raw in enumerate(read_bytes(path).split(b"\n"), start=1):
         try:

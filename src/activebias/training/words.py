@@ -1,11 +1,11 @@
-"""Word shapes: how a word is written, which lower-cased word vectors no longer tell.
+"""Word shapes: capitals, digits and punctuation, which lower-cased word vectors lose.
 
-Strubell et al.'s tagger, which the paper's follows, tells words without capitals, with a first capital,
-with capitals only and with others apart. Numbers and punctuation are told apart here too, since those have
-no case of their own.
+Strubell et al.'s tagger, the basis of the paper's tagger, has four shapes: no capitals, first letter
+capital, all capitals, and other capitals. Numbers and punctuation have no case, so that they get shapes of
+their own here.
 """
 
-# Row 0 belongs to padding, so that the shape embedding can hold it at zero.
+# Row 0 is for padding: its shape embedding stays zero.
 SHAPE_NAMES = (
     "padding",
     "lower",  # house

@@ -155,12 +155,12 @@ def test_cifar100_both_forms(tmp_path, labels, byte, num_classes):
     ("content", "words"),
     [
         ([1, 2], "holds a list"),
-        ({b"labels": [1]}, "`data` is no uint8 array"),
-        ({b"data": np.zeros((2, 3072), np.float32), b"labels": [0, 0]}, "`data` is no uint8 array"),
-        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}, "no list of 2 labels"),
+        ({b"labels": [1]}, "`data` is not a uint8 array"),
+        ({b"data": np.zeros((2, 3072), np.float32), b"labels": [0, 0]}, "`data` is not a uint8 array"),
+        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}, "not a list of 2 labels"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 10]}, "entry 1 of `labels` is 10"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, "a"]}, "entry 1 of `labels`"),
-        ({b"data": np.array([None]), b"labels": [0]}, "is no CIFAR file .*not allowed"),
+        ({b"data": np.array([None]), b"labels": [0]}, "is not a CIFAR file .*not allowed"),
     ],
 )
 def test_cifar_python_refusals(tmp_path, content, words):
@@ -190,7 +190,7 @@ class Hostile:
 )
 def test_hostile_pickles_are_refused(tmp_path, monkeypatch, hostile):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="is no CIFAR file"):
+    with pytest.raises(DataError, match="is not a CIFAR file"):
         read_array_pickle(pickle.dumps({b"data": hostile}), "data_batch_1")
     torch.save({"clean_label": hostile}, tmp_path / "labels.pt")
     with pytest.raises(DataError, match=r"labels\.pt"):
@@ -200,7 +200,7 @@ def test_hostile_pickles_are_refused(tmp_path, monkeypatch, hostile):
 
 @pytest.mark.parametrize("raw", [b"", b"not a pickle", pickle.dumps({b"a": 1})[:-3]])
 def test_damaged_pickles_are_refused(tmp_path, raw):
-    with pytest.raises(DataError, match="data_batch_1 is no CIFAR file"):
+    with pytest.raises(DataError, match="data_batch_1 is not a CIFAR file"):
         read_array_pickle(raw, "data_batch_1")
     (tmp_path / "labels.pt").write_bytes(raw)
     with pytest.raises(DataError, match="cannot be read safely"):
@@ -276,7 +276,7 @@ def test_human_labels_on_made_up_files(tmp_path):
     with pytest.raises(DataError, match="holds more than whole numbers"):
         with_human_labels(dataset, root=tmp_path, verify=False)
     save_labels(tmp_path / "cifar-n", "CIFAR-10_human.pt", clean_label=[1, 2, 3], aggre_label=[[1], [2], [3]])
-    with pytest.raises(DataError, match="no list of whole numbers"):
+    with pytest.raises(DataError, match="not a list of whole numbers"):
         with_human_labels(dataset, root=tmp_path, verify=False)
     (tmp_path / "cifar-n" / "CIFAR-10_human.pt").unlink()
     with pytest.raises(DataError, match="is missing: run `activebias data get cifar-n`"):

@@ -111,7 +111,7 @@ def test_padding_stays():
             "belongs to `pairs`",
         ),
         (lambda: class_dependent(LABELS, 10, transition=torch.eye(3), seed=0), r"to be \(10, 10\)"),
-        (lambda: class_dependent(LABELS, 10, transition=torch.ones(10, 10), seed=0), "summing to 1"),
+        (lambda: class_dependent(LABELS, 10, transition=torch.ones(10, 10), seed=0), "every row sums to 1"),
         (lambda: flip_matrix(3, {0: 3}, 0.1), "classes 0 to 2"),
     ],
 )

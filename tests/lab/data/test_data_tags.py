@@ -57,7 +57,7 @@ def test_bio_refuses_an_inside_that_continues_nothing(tags):
 
 @pytest.mark.parametrize("tag", ["X", "B", "B-", "L-PER", "-PER", "BI-PER", ""])
 def test_malformed_tag(tag):
-    with pytest.raises(DataError, match=r"position 1: .* is no tag"):
+    with pytest.raises(DataError, match=r"position 1: .* is not a tag"):
         to_bilou(["O", tag])
 
 
@@ -154,7 +154,7 @@ def test_columns_take_their_number_from_the_first_line(tmp_path):
         ("word\n", "line 1: 1 columns where 2 are expected"),
         ("\tO\n", "line 1: 2 columns where 2|line 1: 1 columns"),
         ("Ada O\n\nBob B-CAT\n", "line 3: the tag 'B-CAT' has the unknown type 'CAT'"),
-        ("Ada O\nBob Q\n", "line 2: 'Q' is no tag"),
+        ("Ada O\nBob Q\n", "line 2: 'Q' is not a tag"),
         ("Ada O\nBob I-PER\n", "line 2: the tag I-PER continues no entity"),
         ("", "holds no sentence"),
         ("-DOCSTART- O\n\n", "holds no sentence"),
@@ -190,10 +190,10 @@ def test_conll2012_brackets(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (conll2012("*)"), "line 2: .* no entity bracket"),
-        (conll2012("(PER*", "(PER)"), "line 3: .* no entity bracket"),
-        (conll2012("(*"), "line 2: .* no entity bracket"),
-        (conll2012("((PER*"), "line 2: .* no entity bracket"),
+        (conll2012("*)"), "line 2: .* not a valid entity bracket"),
+        (conll2012("(PER*", "(PER)"), "line 3: .* not a valid entity bracket"),
+        (conll2012("(*"), "line 2: .* not a valid entity bracket"),
+        (conll2012("((PER*"), "line 2: .* not a valid entity bracket"),
         (conll2012("(PER*", "*"), "line 3: the entity PER is not closed"),
         (conll2012("(CAT)"), "line 2: the tag 'B-CAT' has the unknown type"),
         ("nw/x 0 0 word NN\n", "line 1: 5 columns where at least 12"),

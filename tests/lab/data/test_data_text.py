@@ -61,8 +61,8 @@ def test_vectors_with_header_spaces_in_words_and_repeats(tmp_path):
         ("the 1 x\n", "line 1: could not convert string to float"),
         ("the\n", "line 1: 1 columns"),
         ("the 1 nan\n", "vector of 'the' holds a number that is not finite"),
-        ("dog 1 2\n", "a vector for none of the data's words"),
-        ("", "a vector for none"),
+        ("dog 1 2\n", "no vector for any word of the data"),
+        ("", "no vector for any word"),
     ],
 )
 def test_vector_refusals(tmp_path, text, words):
@@ -156,7 +156,7 @@ def test_small_training_set_is_the_head_of_the_large_one(tmp_path):
         ("LOC Where ?", "line 2: expected `COARSE:fine question`"),
         ("LOC: Where ?", "line 2: expected"),
         ("LOC:city", "line 2: expected"),
-        ("loc:city Where ?", "line 2: the class 'loc' is none of ABBR, DESC"),
+        ("loc:city Where ?", "line 2: the class 'loc' is not one of ABBR, DESC"),
     ],
 )
 def test_question_refusals(tmp_path, line, words):

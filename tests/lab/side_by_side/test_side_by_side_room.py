@@ -61,7 +61,7 @@ def test_a_checkpoint_that_finds_no_room_is_told_and_costs_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert [result.test_error for result in results] == [result.test_error for result in whole]
-    told = f"{recipe.name}: no checkpoint could be written (File too large); training goes on."
+    told = f"{recipe.name}: no checkpoint could be written (File too large); training continues."
     assert messages.count(told) == 1
     assert not list((tmp_path / "full").rglob("*.pt"))
     assert not list((tmp_path / "full").rglob(".*"))  # nothing half written either

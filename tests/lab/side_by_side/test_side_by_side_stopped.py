@@ -216,7 +216,7 @@ def test_a_run_says_where_it_goes_on(tmp_path):
         place=Place(tmp_path),
         listener=Listener(on_message=messages.append),
     )
-    assert messages == ["digits: 6 models go on after epoch 4, side by side."]
+    assert messages == ["digits: 6 models side by side, resumed after epoch 4."]
 
 
 def test_trials_do_not_depend_on_each_other_through_a_statistic_of_ones_own(tmp_path):

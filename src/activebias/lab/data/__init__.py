@@ -1,7 +1,7 @@
-"""Data for the experiments: readers, label noise, and where the files come from.
+"""Data for the experiments: readers, label noise, and downloads.
 
-`load` gives a data set by its name, `with_noise` changes its training labels, `status` and `fetch` see to
-the files.
+`load` returns a data set by its name, `with_noise` changes its training labels, `status` checks the files and
+`fetch` downloads them.
 """
 
 from activebias.lab.data.catalogue import SOURCES, Source

@@ -1,11 +1,11 @@
-"""Every data set: its files, their checksums, and where they come from."""
+"""The catalogue of data sets: their files, checksums and addresses."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its name, and its official checksum (``md5:…`` or ``sha256:…``) and size where known."""
+    """One file: its name, and its official checksum (``md5:…`` or ``sha256:…``) and size, if known."""
 
     name: str
     checksum: str | None = None
@@ -14,7 +14,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Form:
-    """One complete set of files; ``folder`` is the folder that the official archive unpacks into."""
+    """One complete set of files; ``folder`` is the folder inside the official archive."""
 
     files: tuple[DataFile, ...]
     folder: str = ""
@@ -22,7 +22,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Download:
-    """One file to download, tried at each address in turn; ``members``: the files to keep of an archive."""
+    """A download, from the first address that works; ``members``: the files of an archive to keep."""
 
     file: DataFile
     addresses: tuple[str, ...]
@@ -32,7 +32,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its folder under the data root, the forms it may have there, and how to get it."""
+    """A data set: its folder under the data root, the possible forms of its files, and the downloads."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ def _cifar(name: str, title: str, archives: tuple[DataFile, DataFile], binary: F
         title,
         name,
         "no licence stated",
-        # The binary form first: it needs no unpickling.
+        # The binary form first, because it needs no unpickling.
         forms=(binary, python, Form((archives[0],)), Form((archives[1],))),
         downloads=(
             Download(archives[0], (f"https://www.cs.toronto.edu/~kriz/{archives[0].name}",), archive=True),
@@ -164,7 +164,7 @@ _ALL = (
             "9fb629c4189551a2d022fa330f9573f3",
             "ec29112dd5afa0611ce80d1b7f02629c",
         ),
-        # The first address is the mirror that torchvision keeps: the author's own often refuses downloads.
+        # torchvision's mirror first, because the author's server often refuses downloads.
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
     ),
     _mnist(
@@ -211,7 +211,7 @@ _ALL = (
         "CoNLL-2003 English named entities, 4 types",
         "conll2003",
         "Reuters text: research use under agreement",
-        # Several true copies go round that differ in their bytes, so no checksum.
+        # No checksum, because valid copies differ in their bytes.
         forms=(Form((DataFile("eng.train"), DataFile("eng.testa"), DataFile("eng.testb"))),),
         by_hand="its text is licensed: get the Reuters corpus from NIST "
         "(https://trec.nist.gov/data/reuters/reuters.html), "

@@ -15,12 +15,12 @@ def digest(path: Path, algorithm: str) -> str:
             ).hexdigest()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror or error}): check that the file is there."
+            f"{path} cannot be read ({error.strerror or error}): check that the file exists."
         ) from error
 
 
 def checksum_matches(path: Path, checksum: str) -> bool:
-    """Tell whether a file has the checksum, written as ``md5:…`` or ``sha256:…``.
+    """Return whether a file has the checksum, written as ``md5:…`` or ``sha256:…``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

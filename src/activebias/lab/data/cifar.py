@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, in the official binary form, the python form, or still packed."""
+"""CIFAR-10 and CIFAR-100, in the official binary form, the python form, or as the official archive."""
 
 import tarfile
 import zlib
@@ -22,7 +22,7 @@ _PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class _Labels:
-    """Which label to read: its byte in a record, its key in a pickle, and the classes' names."""
+    """A kind of label: its byte in a record, its key in a pickle, and the names of its classes."""
 
     num_bytes: int
     byte: int
@@ -38,7 +38,7 @@ _LABELS = {
 
 
 def load_cifar10(root: str | Path | None = None, *, human: str | None = None, verify: bool = True) -> Dataset:
-    """Load CIFAR-10: uint8 pixels (N, 3, 32, 32); ``human``: which CIFAR-10N labels to train on."""
+    """Load CIFAR-10: uint8 pixels (N, 3, 32, 32); ``human``: the CIFAR-10N labels to train on."""
     return _load("cifar10", "fine", root, human, verify)
 
 
@@ -70,7 +70,7 @@ _Parse = Callable[[bytes, _Labels, str], tuple[Tensor, Tensor]]
 
 
 def _raw_parts(found: Found, name: str) -> list[tuple[_Parse, bytes, str]]:
-    """Return the content of each file, training files first, with the function that reads it."""
+    """Return the content of each file, training files first, with the function that parses it."""
     first = found.form.files[0].name
     if not first.endswith(".tar.gz"):
         parse = _parse_binary if first.endswith(".bin") else _parse_python
@@ -86,7 +86,7 @@ def _raw_parts(found: Found, name: str) -> list[tuple[_Parse, bytes, str]]:
 
 
 def _read_members(path: Path, names: list[str]) -> dict[str, bytes]:
-    """Read files of an archive into memory: nothing is written, so nothing can land outside a folder."""
+    """Read files of an archive into RAM; nothing is written, so that no path can leave a folder."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -124,16 +124,16 @@ def _parse_binary(raw: bytes, labels: _Labels, where: str) -> tuple[Tensor, Tens
 
 
 def _parse_python(raw: bytes, labels: _Labels, where: str) -> tuple[Tensor, Tensor]:
-    # Python 2 wrote the official files, so their keys are bytes; a Python 3 copy has text.
+    # Python 2 wrote the official files, so that their keys are bytes. A copy by Python 3 has text.
     content = {
         key.decode("latin1") if isinstance(key, bytes) else key: value
         for key, value in read_array_pickle(raw, where).items()
     }
     pixels, values = content.get("data"), content.get(labels.key)
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,):
-        raise DataError(f"{where}: `data` is no uint8 array of {_PIXELS} columns: get the file again.")
+        raise DataError(f"{where}: `data` is not a uint8 array of {_PIXELS} columns: get the file again.")
     if not isinstance(values, list) or len(values) != len(pixels):
-        raise DataError(f"{where}: `{labels.key}` is no list of {len(pixels)} labels: get the file again.")
+        raise DataError(f"{where}: `{labels.key}` is not a list of {len(pixels)} labels: get the file again.")
     for position, value in enumerate(values):
         if type(value) is not int or not 0 <= value < len(labels.names):
             raise DataError(

@@ -1,4 +1,4 @@
-"""Column files: one word a line, a blank line between sentences, the entity tag in one of the columns."""
+"""Column files: one word per line, a blank line between sentences, and a column with the entity tag."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,16 @@ from activebias.training.reading import DataError, read_lines
 
 _DOCUMENT_START = "-DOCSTART-"
 
-# CoNLL-2012's columns, counted from 0.
+# The columns of CoNLL-2012, counted from 0.
 _CONLL2012_WORD, _CONLL2012_ENTITY, _CONLL2012_LEAST = 3, 10, 12
 
 
 @dataclass(frozen=True)
 class TaggedText:
-    """Sentences as (words, BILOU tags), and how many document marks stood between them.
+    """Sentences as (words, BILOU tags), and the number of document marks.
 
-    A ``-DOCSTART-`` line marks a document; it is no sentence and nothing to learn from, so it is left out
-    here. The paper's token counts include those lines: ``num_tokens + num_documents`` is the number it
-    prints.
+    A ``-DOCSTART-`` line marks a document. It is not a sentence and is left out. The paper's token counts
+    include these lines: ``num_tokens + num_documents`` is the paper's number.
     """
 
     sentences: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
@@ -27,17 +26,17 @@ class TaggedText:
 
     @property
     def num_tokens(self) -> int:
-        """Return the number of words, document marks not counted."""
+        """Return the number of words, without document marks."""
         return sum(len(words) for words, _ in self.sentences)
 
 
 def read_columns(
     path: Path, *, types: Iterable[str], scheme: str, num_columns: int | None = None
 ) -> TaggedText:
-    r"""Read a file whose first column is the word and whose last is the tag (IOB1, IOB2 or BIO).
+    r"""Read a file with the word in the first column and the tag (IOB1, IOB2 or BIO) in the last.
 
-    Columns are separated by tabs, or by spaces where a line has no tab. ``num_columns=None``: as many as
-    the first line has, at least 2.
+    Columns are separated by tabs, or by spaces if a line has no tab. ``num_columns=None``: as many as in the
+    first line, at least 2.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +88,7 @@ def read_columns(
 
 
 def read_conll2012(paths: Sequence[Path], *, types: Iterable[str]) -> TaggedText:
-    r"""Read CoNLL-2012's own files, whose entities are bracketed: ``(PERSON*``, ``*``, ``*)``, ``(GPE)``.
+    r"""Read CoNLL-2012 files, whose entities are bracketed: ``(PERSON*``, ``*``, ``*)``, ``(GPE)``.
 
     >>> import tempfile
     >>> row = "nw/a 0 {} {} NN * - - - - {} -\n"
@@ -106,7 +105,7 @@ def read_conll2012(paths: Sequence[Path], *, types: Iterable[str]) -> TaggedText
         tags: list[str] = []
         numbers: list[int] = []
         inside: str | None = None
-        # The blank line closes a file that ends without one.
+        # The additional blank line ends the last sentence.
         for number, line in [*read_lines(path), (0, "")]:
             if line.startswith(("#begin", "#end")):
                 continue
@@ -147,12 +146,12 @@ class _Place:
 
 
 def _bracket_tag(mark: str, inside: str | None, where: str) -> tuple[str, str | None]:
-    """Return the BIO tag of one bracket mark, and the type that is open after it."""
+    """Return the BIO tag of one bracket mark, and the type of the entity that is open after it."""
     kind = mark.strip("()*")
     opens, closes = mark.startswith("("), mark.endswith(")")
     well_formed = mark in ("*", "*)") if not opens else mark in (f"({kind}*", f"({kind})", f"({kind}*)")
     if not well_formed or (opens and (inside is not None or not kind)) or (mark == "*)" and inside is None):
-        raise DataError(f"{where}: {mark!r} is no entity bracket that can stand here: correct the line.")
+        raise DataError(f"{where}: {mark!r} is not a valid entity bracket here: correct the line.")
     if opens:
         return f"B-{kind}", None if closes else kind
     return ("O" if inside is None else f"I-{inside}"), None if closes else inside
@@ -161,5 +160,5 @@ def _bracket_tag(mark: str, inside: str | None, where: str) -> tuple[str, str | 
 def _split(line: str) -> list[str]:
     if "\t" in line:
         return [piece.strip(" ") for piece in line.rstrip("\t ").split("\t")]
-    # Not str.split(): tweets hold unusual blanks that are no separators.
+    # Not str.split(), because tweets have unusual blanks inside words.
     return [piece for piece in line.split(" ") if piece]

@@ -1,4 +1,4 @@
-"""What every reader of the lab returns: a data set in memory, as plain tensors."""
+"""The data set that every reader of the lab returns, as tensors in RAM."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,11 @@ from activebias.training.examples import Examples
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test examples with what is needed to train on them and to report about them.
+    """Training and test examples, with the facts for training and reports.
 
     ``embedding``: fixed word vectors, float32 (V, D); row 0 is padding, row 1 the unknown word.
-    ``vocabulary``: the word of each row. ``clean_targets``: the true training labels, when
-    ``train.targets`` carries noise. ``notes``: sentences that belong beside any result obtained with this
-    data.
+    ``vocabulary``: the word of each row. ``clean_targets``: the true training labels, if
+    ``train.targets`` has noise. ``notes``: sentences to show beside every result with this data.
 
     >>> import torch
     >>> examples = Examples((torch.zeros(2, 4),), torch.tensor([0, 1]))
@@ -34,7 +33,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not belong together."""
+        """Raise if the parts do not belong together."""
         if len(self.class_names) != self.num_classes:
             raise ValueError(
                 f"`class_names` has {len(self.class_names)} names for {self.num_classes} classes."

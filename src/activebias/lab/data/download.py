@@ -1,4 +1,4 @@
-"""Downloading data sets from their official addresses, and unpacking archives safely."""
+"""Downloads data sets from their official addresses, and unpacks archives safely."""
 
 import http.client
 import shutil
@@ -27,10 +27,10 @@ Advance = Callable[[int, int | None], None]
 
 
 def fetch(name: str, root: str | Path | None = None, *, timeout: float = 5.0, quiet: bool = False) -> Path:
-    """Download a data set into its folder under the data root, unless it is there, and return the folder.
+    """Download a data set into its folder under the data root, unless it exists, and return the folder.
 
-    Each file goes to a temporary name first and gets its own only after its checksum is right. ``timeout``
-    is how many seconds a server may stay silent. ``quiet`` hides the progress bar.
+    A file gets its final name only after its checksum is right. ``timeout`` is the most seconds that a server
+    may be silent. ``quiet`` hides the progress bar.
     """
     source = get_source(name)
     folder = data_root(root) / source.folder
@@ -49,7 +49,7 @@ def fetch(name: str, root: str | Path | None = None, *, timeout: float = 5.0, qu
             f"{name} cannot be written to {folder} ({error.strerror or error}): choose another folder."
         ) from error
     found = find(source, data_root(root))
-    problem = "the files that came are not complete" if found is None else damage(found)
+    problem = "the downloaded files are not complete" if found is None else damage(found)
     if problem:
         raise DataError(f"{problem}.")
     return folder if found is None else found.folder
@@ -93,7 +93,7 @@ def _show(progress: "Progress", task: "TaskID", done: int, total: int | None) ->
 
 
 def _fetch_file(source: Source, download: Download, target: Path, timeout: float, advance: Advance) -> None:
-    """Try each address in turn; refuse what comes without the right checksum."""
+    """Try each address in turn; refuse a file with a wrong checksum."""
     reasons = []
     for address in download.addresses:
         try:
@@ -101,7 +101,7 @@ def _fetch_file(source: Source, download: Download, target: Path, timeout: float
                 _transfer(address, temporary, timeout, advance)
                 expected = download.file.checksum
                 if expected and not checksum_matches(temporary, expected):
-                    raise _NotFetched(f"what came from {address} has the wrong checksum")
+                    raise _NotFetched(f"the file from {address} has the wrong checksum")
             return
         except _NotFetched as error:
             reasons.append(str(error))
@@ -115,11 +115,11 @@ def _fetch_file(source: Source, download: Download, target: Path, timeout: float
 
 
 class _NotFetched(Exception):
-    """Why one address did not give the file."""
+    """The reason why an address did not give the file."""
 
 
 def _transfer(address: str, target: Path, timeout: float, advance: Advance) -> None:
-    """Copy what lies at an address into a file, or say why that failed."""
+    """Download the content of an address into a file; raise with the reason if that fails."""
     request = urllib.request.Request(address, headers={"User-Agent": "activebias"})
     try:
         response = urllib.request.urlopen(request, timeout=timeout)
@@ -154,8 +154,8 @@ def _reason(error: Exception) -> str:
 def unpack(archive: Path, folder: Path, members: tuple[str, ...] | None = None) -> None:
     """Unpack a tar or zip archive into a folder (only ``members``, if given).
 
-    Names are checked before anything is written: one that leads out of the folder, a link or a device is
-    refused.
+    All names are checked before anything is written: a name that leads out of the folder, a link or a device
+    is refused.
     """
     try:
         if zipfile.is_zipfile(archive):
@@ -192,7 +192,7 @@ def _zip_entries(zipped: zipfile.ZipFile, archive: Path, members: tuple[str, ...
     for info in zipped.infolist():
         _check_name(info.filename, archive)
         if not info.is_dir() and (members is None or info.filename in members):
-            # A link in a zip file is a mark that only some programs heed: here it comes out as a plain file.
+            # A link in a zip file is an attribute that only some programs use: here it becomes a plain file.
             entries.append((info.filename, partial(zipped.open, info)))
     return entries
 
@@ -210,7 +210,7 @@ def _write_all(entries: Entries, folder: Path, archive: Path) -> None:
     for name, opened in entries:
         target = folder / PurePosixPath(name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A link that lay in the folder before may lead elsewhere as well.
+        # A link that already exists in the folder may also lead out of it.
         if not target.parent.resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{target.parent} is a link out of {folder}: remove the link and try again.")
         content = opened()

@@ -1,7 +1,7 @@
-"""CIFAR-10N and CIFAR-100N: labels that people gave to CIFAR's training images (Wei et al., 2022).
+"""CIFAR-10N and CIFAR-100N: human labels of CIFAR's training images (Wei et al., 2022).
 
-CIFAR-10N: three labels an image (``random1``, ``random2``, ``random3``), their majority (``aggregate``) and
-a wrong one where there is any (``worst``). CIFAR-100N: one label an image (``noisy``), fine or coarse.
+CIFAR-10N: three labels per image (``random1``, ``random2``, ``random3``), their majority (``aggregate``), and
+a wrong label if there is one (``worst``). CIFAR-100N: one label per image (``noisy``), fine or coarse.
 """
 
 from dataclasses import dataclass, replace
@@ -34,14 +34,14 @@ _OFFICIAL_CIFAR100_TRAIN = "md5:6172c7755cfe09b2fe270c85cebc1b15"
 
 @dataclass(frozen=True)
 class HumanLabels:
-    """The labels people gave and the true ones, in the official order of the training images."""
+    """The human labels and the true labels, in the official order of the training images."""
 
     labels: Tensor
     clean: Tensor
 
 
 def read_human_labels(path: Path, key: str, num_classes: int) -> HumanLabels:
-    """Read one kind of labels, by its key in the file, with the true labels of the same granularity."""
+    """Read the human labels with the given key, and the true labels of the same granularity."""
     content = read_torch_arrays(path)
     clean_key = "clean_coarse_label" if "coarse" in key else "clean_label"
     return HumanLabels(
@@ -50,7 +50,7 @@ def read_human_labels(path: Path, key: str, num_classes: int) -> HumanLabels:
 
 
 def annotation_key(name: str, annotation: str | None = None, *, coarse: bool = False) -> str:
-    """Return the key of a data set's human labels in their file, or refuse what does not exist.
+    """Return the key of a data set's human labels in their file; raise if they do not exist.
 
     >>> annotation_key("cifar10", "worst")
     'worse_label'
@@ -67,11 +67,11 @@ def annotation_key(name: str, annotation: str | None = None, *, coarse: bool = F
 def with_human_labels(
     dataset: Dataset, annotation: str | None = None, *, root: str | Path | None = None, verify: bool = True
 ) -> Dataset:
-    """Return CIFAR with the training labels people gave, and the true ones in ``clean_targets``.
+    """Return CIFAR with human training labels, and the true labels in ``clean_targets``.
 
-    ``annotation``: see the head of this module; the default is ``aggregate`` for CIFAR-10 and ``noisy`` for
-    CIFAR-100. Where ``cifar100/labels.npz`` says that some images do not stand at their official place (its
-    entry ``train_order_tier`` is 0), those are left out, since their human labels belong to other images.
+    ``annotation``: see the top of this module; the default is ``aggregate`` for CIFAR-10 and ``noisy`` for
+    CIFAR-100. ``cifar100/labels.npz`` may mark images that are not at their official position (its entry
+    ``train_order_tier`` is 0). These images are left out, because their human labels belong to other images.
     """
     coarse = dataset.name == "cifar100" and dataset.num_classes == 20
     key = annotation_key(dataset.name, annotation, coarse=coarse)
@@ -81,7 +81,7 @@ def with_human_labels(
     true = dataset.train.targets if dataset.clean_targets is None else dataset.clean_targets
     if human.clean.shape != true.shape or not torch.equal(human.clean, true):
         raise DataError(
-            f"{path} does not belong to these training images: its true labels differ from theirs; "
+            f"{path} does not belong to these training images: its true labels differ from their labels; "
             f"use {dataset.name} in its official order."
         )
     train = replace(dataset.train, targets=human.labels)
@@ -144,7 +144,7 @@ def _labels(content: dict[str, object], key: str, num_classes: int, path: Path) 
     values = np.asarray(content[key])
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise DataError(
-            f"{path}: {key} is no list of whole numbers: delete it and run `activebias data get cifar-n`."
+            f"{path}: {key} is not a list of whole numbers: delete it and run `activebias data get cifar-n`."
         )
     wrong = ((values < 0) | (values >= num_classes)).nonzero()[0]
     if len(wrong):

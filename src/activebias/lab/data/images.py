@@ -78,7 +78,7 @@ def load_digits(root: str | Path | None = None, *, num_test: int = 500, split_se
     >>> len(dataset.train), len(dataset.test), tuple(dataset.train.inputs[0].shape[1:])
     (1297, 500, (1, 8, 8))
     """
-    from sklearn import datasets  # a slow import that the other data sets do without
+    from sklearn import datasets  # here, because the import is slow and other data sets do not need it
 
     if not 0 < num_test < _NUM_DIGITS:
         raise ValueError(f"`num_test` must lie in 1 to {_NUM_DIGITS - 1}, but got {num_test}.")

@@ -1,4 +1,4 @@
-"""The one way in: a data set by its name."""
+"""Loads a data set by its name."""
 
 import inspect
 from collections.abc import Callable
@@ -26,10 +26,10 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
 
 
 def load(name: str, root: str | Path | None = None, **options: Any) -> Dataset:
-    """Load a data set from the data folder (see `data_root`), with the options of its own function.
+    """Load a data set from the data folder (see `data_root`), with the options of its function.
 
-    Files with a known checksum or size must have it; ``verify=False`` lets files of one's own in the same
-    format pass.
+    Files with a known checksum or size are checked; ``verify=False`` allows your own files in the same
+    format.
 
     >>> dataset = load("digits", num_test=797)
     >>> len(dataset.train), len(dataset.test), dataset.num_classes

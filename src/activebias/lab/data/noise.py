@@ -1,7 +1,7 @@
-"""Label noise: new labels from true ones, seeded, with the true ones kept.
+"""Label noise: seeded noisy labels, with the true labels kept.
 
-Targets may have any shape; entries equal to -100 (padding of sentences) are no labels and stay as they are.
-Every function draws from an own generator and leaves the global random state alone.
+Targets may have any shape; entries equal to -100 (padding of sentences) do not change. Every function draws
+from its own generator and does not use the global random state.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from activebias.training.examples import IGNORE
 
 NOISE_KINDS = ("uniform", "uniform_other", "class_dependent", "human")
 
-# Confusions that people make, by class number, as much of the noisy-label literature uses them.
+# Typical human confusions, by class number, as in much of the noisy-label literature.
 COMMON_FLIPS: dict[str, dict[int, int]] = {
     "mnist": {2: 7, 3: 8, 5: 6, 6: 5, 7: 1},
     "cifar10": {2: 0, 3: 5, 4: 7, 5: 3, 9: 1},
@@ -26,8 +26,8 @@ COMMON_FLIPS: dict[str, dict[int, int]] = {
 def uniform(labels: Tensor, num_classes: int, fraction: float, *, seed: int | torch.Generator) -> Tensor:
     """Redraw a fraction of the labels uniformly over all classes, as the paper does.
 
-    Exactly ``round(fraction * count)`` labels, chosen without replacement, are redrawn; about one in
-    ``num_classes`` of them comes out as it was, so that 10 % noise on ten classes leaves about 9 % wrong
+    Exactly ``round(fraction * count)`` labels, chosen without replacement, are redrawn. About one in
+    ``num_classes`` of them gets its old value, so that 10 % noise on ten classes gives about 9 % wrong
     labels.
 
     >>> labels = torch.zeros(1000, dtype=torch.int64)
@@ -42,7 +42,7 @@ def uniform(labels: Tensor, num_classes: int, fraction: float, *, seed: int | to
 def uniform_other(
     labels: Tensor, num_classes: int, fraction: float, *, seed: int | torch.Generator
 ) -> Tensor:
-    """Redraw a fraction of the labels uniformly over the other classes: each of them becomes wrong.
+    """Redraw a fraction of the labels uniformly over the other classes: every redrawn label is wrong.
 
     >>> labels = torch.zeros(1000, dtype=torch.int64)
     >>> int((uniform_other(labels, 10, 0.1, seed=0) != labels).sum())
@@ -66,11 +66,11 @@ def class_dependent(
     fraction: float | None = None,
     seed: int | torch.Generator,
 ) -> Tensor:
-    """Draw each label anew from the row of its true class.
+    """Draw each label from the distribution of its true class.
 
-    Give either ``transition`` (C, C), whose row k is the distribution of the label seen for true class k,
-    or ``pairs`` with ``fraction``: a label of class k becomes ``pairs[k]`` with that probability, other
-    classes stay.
+    Give either ``transition`` (C, C), whose row k is the distribution of labels for the true class k, or
+    ``pairs`` with ``fraction``: a label of class k becomes ``pairs[k]`` with this probability, and classes
+    without a pair do not change.
 
     >>> labels = torch.tensor([0, 1, 2, 2])
     >>> class_dependent(labels, 3, pairs={2: 0}, fraction=1.0, seed=0).tolist()
@@ -97,14 +97,14 @@ def class_dependent(
         matrix.sum(1), torch.ones(num_classes, dtype=torch.float64)
     ):
         raise ValueError(
-            "Expected `transition` to hold probabilities: nothing negative, and each row summing to 1."
+            "Expected `transition` to hold probabilities: no negative values, and every row sums to 1."
         )
     valid = _valid_positions(labels, num_classes)
     generator = _generator(seed)
-    # Inverse of the cumulative distribution: one uniform number a label, whatever the number of classes.
+    # Inverse of the cumulative distribution: one uniform number per label, for any number of classes.
     points = torch.rand(len(valid), 1, generator=generator, dtype=torch.float64)
     reached = matrix.cumsum(1)[labels.flatten()[valid]] <= points
-    # Rounding may leave the last sum below 1; the last class with any probability then takes the rest.
+    # Rounding may leave the last sum below 1: then the last class with a probability above 0 is chosen.
     last = torch.where(matrix > 0, torch.arange(num_classes), -1).amax(1)[labels.flatten()[valid]]
     return _replace(labels, valid, torch.minimum(reached.sum(1), last))
 
@@ -138,10 +138,10 @@ def with_noise(
     annotation: str | None = None,
     root: str | Path | None = None,
 ) -> Dataset:
-    """Return the data set with noisy training labels and the true ones in ``clean_targets``.
+    """Return the data set with noisy training labels, and the true labels in ``clean_targets``.
 
     ``kind`` is one of ``NOISE_KINDS``. ``class_dependent`` takes ``transition``, or ``pairs`` with
-    ``fraction``; without either it uses the common confusions of that data set, or else the next class.
+    ``fraction``. Without ``pairs`` it uses typical confusions of the data set, or the next class.
     ``human`` takes ``annotation`` (see `activebias.lab.data.human_labels`) and the data folder ``root``.
 
     >>> from activebias.lab.data import load

@@ -1,4 +1,4 @@
-"""Reading the two kinds of pickles that official data comes in, without running what they may ask for."""
+"""Reads the two kinds of pickles in official data sets, without running code from them."""
 
 import io
 import pickle
@@ -11,30 +11,30 @@ import torch
 
 from activebias.training.reading import DataError
 
-# What NumPy itself names when an array is pickled: the public way to its private constructor.
+# The functions that NumPy names in a pickled array, by their public names.
 _RECONSTRUCT: Any = np.empty(0, np.uint8).__reduce__()[0]
 
 _NUMERIC_KINDS = "buif"
 
 
 def _empty_array(_subtype: object, shape: tuple[int, ...], _typecode: object) -> np.ndarray[Any, Any]:
-    """Stand in for NumPy's constructor: an empty array, to be filled; nothing else may take memory."""
+    """Replace NumPy's constructor: return an empty array to fill, so that a pickle cannot allocate RAM."""
     if shape != (0,):
         raise pickle.UnpicklingError(f"an array that starts with the shape {shape} is not allowed")
     return np.empty(0, np.uint8)
 
 
 def _numeric_dtype(name: str | bytes, *_flags: object) -> np.dtype[Any]:
-    """Stand in for ``numpy.dtype``: plain numbers only, whatever way old Pythons wrote the flags."""
+    """Replace ``numpy.dtype``: only plain numbers, with the flags of any Python version."""
     dtype = np.dtype(name.decode("ascii") if isinstance(name, bytes) else name)
     if dtype.kind not in _NUMERIC_KINDS:
         raise pickle.UnpicklingError(f"arrays of {dtype} are not allowed")
-    # A copy, since unpickling then sets its state.
+    # A copy, because unpickling sets its state.
     return np.dtype(dtype, False, True)
 
 
 def _latin1_bytes(text: str, encoding: str) -> bytes:
-    """Stand in for ``_codecs.encode``, by which protocol 2 writes bytes."""
+    """Replace ``_codecs.encode``, which protocol 2 uses to write bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes encoded as {encoding} are not allowed")
     return text.encode("latin1")
@@ -43,7 +43,7 @@ def _latin1_bytes(text: str, encoding: str) -> bytes:
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _empty_array,
     ("numpy._core.multiarray", "_reconstruct"): _empty_array,
-    # Only ever handed to the constructor above; calling it with numbers would take memory.
+    # Only an argument of the constructor above; a call with numbers would allocate RAM.
     ("numpy", "ndarray"): None,
     ("numpy", "dtype"): _numeric_dtype,
     ("_codecs", "encode"): _latin1_bytes,
@@ -51,10 +51,10 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that knows arrays of numbers, and nothing else by name."""
+    """An unpickler that allows arrays of numbers, and no other names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return an allowed object, and import nothing."""
+        """Return an allowed object; never import anything."""
         try:
             return _ALLOWED[module, name]
         except KeyError:
@@ -62,15 +62,15 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def read_array_pickle(raw: bytes, where: str) -> dict[bytes, Any]:
-    """Read a pickled dictionary of arrays, lists and strings, as CIFAR's python form is.
+    """Read a pickled dictionary of arrays, lists and strings, such as CIFAR's python form.
 
     >>> read_array_pickle(pickle.dumps({b"labels": [3, 1]}), "data_batch_1")
     {b'labels': [3, 1]}
     """
     try:
         content = _ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load()
-    except Exception as error:  # a damaged or hostile pickle raises nearly anything
-        raise DataError(f"{where} is no CIFAR file ({error}): delete it and get it again.") from error
+    except Exception as error:  # a damaged or hostile pickle may raise any exception
+        raise DataError(f"{where} is not a CIFAR file ({error}): delete it and get it again.") from error
     if not isinstance(content, dict):
         raise DataError(
             f"{where} holds a {type(content).__name__} where a CIFAR file holds a dictionary: get it again."
@@ -79,7 +79,7 @@ def read_array_pickle(raw: bytes, where: str) -> dict[bytes, Any]:
 
 
 def read_torch_arrays(path: Path) -> dict[str, Any]:
-    """Read a dictionary of integer arrays saved by ``torch.save``, as the CIFAR-N files are."""
+    """Read a dictionary of integer arrays saved by ``torch.save``, such as the CIFAR-N files."""
     names = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
     allowed: list[Any] = [
         np.ndarray,
@@ -90,7 +90,7 @@ def read_torch_arrays(path: Path) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals(allowed):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged or hostile pickle raises nearly anything
+    except Exception as error:  # a damaged or hostile pickle may raise any exception
         asked = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"it asks for {asked[1]}" if asked else "it is damaged, or holds more than whole numbers"
         raise DataError(f"{path} cannot be read safely ({reason}): delete it and get it again.") from error

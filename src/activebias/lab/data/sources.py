@@ -1,4 +1,4 @@
-"""Where the data lies, and which data sets are here, damaged or missing."""
+"""Finds the data folder, and the state of every data set: present, damaged or missing."""
 
 import difflib
 import os
@@ -29,7 +29,7 @@ State = Literal["present", "checksum wrong", "missing"]
 
 @dataclass(frozen=True)
 class Status:
-    """How one data set stands: its state, where it lies, and in one sentence what to do (empty: nothing)."""
+    """A data set's state and folder, and one sentence of advice (empty if there is nothing to do)."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class Status:
 
 
 def data_root(explicit: str | Path | None = None) -> Path:
-    """Return the folder of all data: the one given, else ``$ACTIVEBIAS_DATA``, else ``~/.cache/activebias``.
+    """Return the data folder: ``explicit``, else ``$ACTIVEBIAS_DATA``, else ``~/.cache/activebias``.
 
     >>> data_root("some/folder").as_posix()
     'some/folder'
@@ -51,7 +51,7 @@ def data_root(explicit: str | Path | None = None) -> Path:
 
 
 def get_source(name: str) -> Source:
-    """Return the description of a data set, or refuse the name.
+    """Return the description of a data set; raise if the name is unknown.
 
     >>> get_source("mnist").folder
     'mnist'
@@ -67,7 +67,7 @@ def get_source(name: str) -> Source:
 def find(source: Source, root: Path) -> Found | None:
     """Return the first complete form of a data set under the root, or None."""
     for form in source.forms:
-        # The official folder may also lie directly under the root, as an archive unpacked there leaves it.
+        # The official folder may also be directly under the root, if an archive was unpacked there.
         folders = [root / source.folder / form.folder, root / source.folder]
         if form.folder:
             folders.append(root / form.folder)
@@ -78,7 +78,7 @@ def find(source: Source, root: Path) -> Found | None:
 
 
 def require(name: str, root: str | Path | None = None, *, verify: bool = True) -> Found:
-    """Return where a data set lies; refuse a missing one, and with ``verify`` one that is not official."""
+    """Return the files of a data set; raise if they are missing, or with ``verify`` not official."""
     source = get_source(name)
     folder = data_root(root)
     found = find(source, folder)
@@ -92,7 +92,7 @@ def require(name: str, root: str | Path | None = None, *, verify: bool = True) -
 
 
 def damage(found: Found) -> str:
-    """Return what is wrong with the first file that differs from the official one, or an empty string."""
+    """Return the first difference from the official files, or an empty string."""
     for file in found.form.files:
         path = found.path(file.name)
         fix = _fix(found.source)
@@ -105,7 +105,7 @@ def damage(found: Found) -> str:
 
 
 def how_to_get(source: Source, root: Path) -> str:
-    """Say in half a sentence what to do to have a data set."""
+    """Return how to get a data set, as half a sentence."""
     folder = root / source.folder
     if source.by_hand:
         return f"{source.by_hand} into {folder}"
@@ -114,7 +114,7 @@ def how_to_get(source: Source, root: Path) -> str:
 
 
 def status(root: str | Path | None = None) -> list[Status]:
-    """Tell for every data set whether it is present, has a wrong checksum or is missing, and what to do.
+    """Return for every data set whether it is present, has a wrong checksum or is missing, with advice.
 
     >>> [entry.state for entry in status("no/such/folder") if entry.name in ("digits", "mnist")]
     ['present', 'missing']

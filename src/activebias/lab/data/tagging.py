@@ -67,7 +67,7 @@ def load_wnut17(
     lowercase: bool = True,
     verify: bool = True,
 ) -> Dataset:
-    """Load WNUT-17, which is free and stands in where CoNLL-2003 is not at hand."""
+    """Load WNUT-17, which is free and can replace CoNLL-2003."""
     found = require("wnut17", root, verify=verify)
     names = dict(zip(_PARTS, (file.name for file in found.form.files), strict=True))
     texts = _read_parts(found, names, evaluate_on, WNUT17_TYPES, "bio", 2)
@@ -85,7 +85,7 @@ def load_ontonotes5(
 ) -> Dataset:
     """Load OntoNotes 5.0 English from BIO column files, or from folders of CoNLL-2012's *gold_conll files.
 
-    Of the folders, files under a folder ``pt`` (New Testament) are left out: they carry no entity annotation.
+    In the folders, files under ``pt`` (New Testament) are left out, because they have no entity annotation.
     """
     found = require("ontonotes5", root, verify=verify)
     if found.path("train").is_dir():
@@ -118,7 +118,7 @@ def _read_parts(
 
 
 def _read_folder(folder: Path) -> TaggedText:
-    # Sorted, since an instance is known by its position and folders list their files in any order.
+    # Sorted, because the position identifies an instance, and folders list files in any order.
     paths = sorted(path for path in folder.rglob("*gold_conll") if "pt" not in path.relative_to(folder).parts)
     if not paths:
         raise DataError(f"{folder} holds no *gold_conll file: put the English CoNLL-2012 files there.")
@@ -164,7 +164,7 @@ def _examples(text: TaggedText, vocabulary: Vocabulary, tag_names: tuple[str, ..
     inside = torch.arange(size[1]) < lengths.unsqueeze(1)
     word_ids, shape_ids = torch.zeros(size, dtype=torch.int64), torch.zeros(size, dtype=torch.int64)
     targets = torch.full(size, IGNORE, dtype=torch.int64)
-    # One flat list for all sentences, laid into the rows by the mask: much faster than a tensor a sentence.
+    # One flat list for all sentences, written into the rows by the mask: faster than a tensor per sentence.
     flat = [word for words, _ in text.sentences for word in words]
     word_ids[inside] = torch.tensor(vocabulary.ids(flat))
     shape_ids[inside] = torch.tensor([word_shape(word) for word in flat])

@@ -1,6 +1,6 @@
-"""Entity tags: the schemes IOB1, IOB2 (also called BIO) and BILOU, turned into each other.
+"""Entity tags: conversion between the schemes IOB1, IOB2 (also called BIO) and BILOU.
 
-IOB2: every entity starts with B. IOB1: B only where an entity directly follows another of the same type.
+IOB2: every entity starts with B. IOB1: B only if an entity directly follows an entity of the same type.
 BILOU: Begin, Inside and Last of an entity of several words, Unit for one word, O outside.
 """
 
@@ -12,7 +12,7 @@ SCHEMES = ("iob1", "iob2", "bio")
 
 
 def bilou_names(types: Iterable[str]) -> tuple[str, ...]:
-    """Return all BILOU tags of the given entity types: O first, then four for each type.
+    """Return all BILOU tags of the given entity types: O first, then four tags per type.
 
     >>> bilou_names(["LOC"])
     ('O', 'B-LOC', 'I-LOC', 'L-LOC', 'U-LOC')
@@ -29,11 +29,11 @@ def to_bilou(
     types: Iterable[str] | None = None,
     where: Callable[[int], str] | None = None,
 ) -> list[str]:
-    """Turn one sentence's tags into BILOU.
+    """Convert one sentence's tags to BILOU.
 
-    In IOB2 an I that continues nothing is refused; in IOB1 it starts an entity, and so does every B, as
-    conlleval reads it. ``types``: the entity types allowed. ``where(position)`` names a tag's place for the
-    error message.
+    In IOB2 an I that continues no entity is an error. In IOB1 it starts an entity, as every B does, as in
+    conlleval. ``types``: the allowed entity types. ``where(position)`` names a tag's place for the error
+    message.
 
     >>> to_bilou(["B-PER", "I-PER", "O", "B-LOC"])
     ['B-PER', 'L-PER', 'O', 'U-LOC']
@@ -71,7 +71,7 @@ def to_bilou(
 
 
 def from_bilou(tags: Sequence[str], scheme: str = "bio") -> list[str]:
-    """Turn one sentence's well-formed BILOU tags back into IOB1 or IOB2.
+    """Convert one sentence's well-formed BILOU tags to IOB1 or IOB2.
 
     >>> from_bilou(["B-LOC", "L-LOC", "U-LOC"])
     ['B-LOC', 'I-LOC', 'B-LOC']
@@ -114,7 +114,7 @@ def _kind(
     if not separator or not kind or len(prefix) != 1 or prefix not in prefixes:
         forms = ", ".join(f"{letter}-TYPE" for letter in prefixes)
         raise DataError(
-            f"{place(position)}: {tag!r} is no tag: it must be O, {forms}; check the column and the scheme."
+            f"{place(position)}: {tag!r} is not a tag: it must be O, {forms}; check column and scheme."
         )
     if allowed is not None and kind not in allowed:
         raise DataError(

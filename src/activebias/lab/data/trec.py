@@ -1,4 +1,4 @@
-"""TREC question type (Li and Roth, 2002): questions in latin-1, one a line, after ``COARSE:fine``."""
+"""TREC question type (Li and Roth, 2002): latin-1 text, one ``COARSE:fine question`` per line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ def read_questions(path: Path) -> list[Question]:
             raise DataError(f"{path}, line {number}: expected `COARSE:fine question`: correct the line.")
         if coarse not in TREC_NAMES:
             raise DataError(
-                f"{path}, line {number}: the class {coarse!r} is none of {', '.join(TREC_NAMES)}: correct "
+                f"{path}, line {number}: the class {coarse!r} is not one of {', '.join(TREC_NAMES)}: correct "
                 "the line."
             )
         questions.append((words, TREC_NAMES.index(coarse)))
@@ -58,7 +58,7 @@ def load_trec(
 ) -> Dataset:
     """Load TREC with ``train_size`` 1000 (the paper's training set) or 5500 (all 5,452 questions).
 
-    ``vectors``: "auto" (those under the data folder), a file in text form, or None for none; more than
+    ``vectors``: "auto" (the vectors in the data folder), a file in text form, or None; more than
     ``dimensions`` are reduced by PCA. Training and test questions are padded to one common length.
     """
     if train_size not in _TRAIN_FILES:
@@ -92,9 +92,9 @@ def _train_questions(found: Found, train_size: int) -> list[Question]:
     if path.exists():
         return read_questions(path)
     if train_size == 1000:
-        # The official small training set is the head of the large one.
+        # The official small training set is the beginning of the large training set.
         return read_questions(found.path(_TRAIN_FILES[5500]))[:1000]
-    raise DataError(f"{path} is missing: run `activebias data get trec`, or put it there.")
+    raise DataError(f"{path} is missing: run `activebias data get trec`, or put the file there.")
 
 
 def _examples(questions: Sequence[Question], vocabulary: Vocabulary, length: int) -> Examples:

@@ -1,7 +1,7 @@
-"""Vocabularies and word vectors in text form: one word and its numbers a line, plain or gzipped.
+"""Vocabularies, and word vectors in text form: a word and its numbers per line, plain or gzipped.
 
-Id 0 is padding (a zero vector) and id 1 the unknown word. Unknown is a word without a vector in the file;
-all unknown words share id 1, whose vector is the mean of the vectors kept, as GloVe's authors advise.
+Id 0 is padding (a zero vector), and id 1 the unknown word. A word without a vector in the file is unknown.
+All unknown words share id 1, whose vector is the mean of the vectors in use, as GloVe's authors advise.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _SPECIAL = ("<padding>", "<unknown>")
 class Vocabulary:
     """Words and their ids.
 
-    With ``lowercase`` a word is looked up in lower case, else as written and then in lower case.
+    With ``lowercase`` a word is looked up in lower case, otherwise as written and then in lower case.
 
     >>> vocabulary = Vocabulary(("<padding>", "<unknown>", "the", "cat"))
     >>> vocabulary.ids(["The", "dog"])
@@ -35,11 +35,11 @@ class Vocabulary:
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Build the way back from word to id."""
+        """Build the mapping from word to id."""
         object.__setattr__(self, "_positions", {word: k for k, word in enumerate(self.words) if k > UNKNOWN})
 
     def __len__(self) -> int:
-        """Return the number of ids, padding and unknown word among them."""
+        """Return the number of ids, including padding and unknown word."""
         return len(self.words)
 
     def ids(self, words: Iterable[str]) -> list[int]:
@@ -52,7 +52,7 @@ class Vocabulary:
 
 
 def build_vocabulary(words: Iterable[str], *, lowercase: bool = True) -> Vocabulary:
-    """Make a vocabulary of the words themselves, the most frequent first, for training without given vectors.
+    """Make a vocabulary of the given words, the most frequent first, for training without vectors.
 
     >>> build_vocabulary(["a", "The", "the"]).words
     ('<padding>', '<unknown>', 'the', 'a')
@@ -64,10 +64,10 @@ def build_vocabulary(words: Iterable[str], *, lowercase: bool = True) -> Vocabul
 def read_vectors(
     path: Path, words: Iterable[str], *, dimensions: int | None = None, lowercase: bool = True
 ) -> tuple[Vocabulary, Tensor]:
-    """Read the vectors of the given words, reduced by PCA where the file has more than ``dimensions``.
+    """Read the vectors of the given words, reduced by PCA if the file has more than ``dimensions``.
 
-    A first line of two whole numbers (word2vec's text form: how many words, how many dimensions) is skipped.
-    Words stand in the order of the file; of a word that comes twice the first vector counts.
+    A first line of two whole numbers (word2vec's text form: number of words, dimensions) is skipped. Words
+    are in the order of the file; the first vector of a repeated word counts.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def read_vectors(
         if not line or (number == 1 and len(pieces) == 2 and pieces[0].isdigit() and pieces[1].isdigit()):
             continue
         width = width or len(pieces) - 1
-        # From the right, since some vector files hold words with spaces.
+        # From the right, because some vector files have words with spaces.
         word, *numbers = line.rsplit(" ", width)
         if width < 1 or len(numbers) != width or (word in wanted and " " in word):
             raise DataError(
@@ -108,7 +108,7 @@ def read_vectors(
                 raise DataError(f"{path}, line {number}: {error}: correct the file.") from error
     if not kept:
         raise DataError(
-            f"{path} has a vector for none of the data's words: is it the right language, and text form?"
+            f"{path} has no vector for any word of the data: check the language and the text form."
         )
     matrix = torch.tensor(list(kept.values()), dtype=torch.float64)
     if not bool(torch.isfinite(matrix).all()):
@@ -129,7 +129,7 @@ def read_vectors(
 def reduce_dimensions(vectors: Tensor, dimensions: int) -> Tensor:
     """Project vectors (V, D) on their first principal components: centred, the largest variance first.
 
-    The sign of a component is free; here its largest entry is positive, so that every machine gives the same.
+    The sign of a component is arbitrary. Here its largest entry is positive, the same on every machine.
 
     >>> reduce_dimensions(torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]]), 1).flatten().tolist()
     [-5.0, 0.0, 5.0]
@@ -156,9 +156,9 @@ def vocabulary_for(
 ) -> tuple[Vocabulary, Tensor | None, tuple[str, ...]]:
     """Return vocabulary, vectors and notes.
 
-    ``vectors``: "auto" (those under the data folder), a file, or None for no vectors.
-    Fixed vectors serve test words too; without vectors only training words get an id, as no other can be
-    learned.
+    ``vectors``: "auto" (the vectors in the data folder), a file, or None for no vectors. Test words have an
+    id too if the vectors are fixed. Without vectors only training words have an id, because the vectors of
+    other words cannot be learned.
     """
     if vectors is None:
         return build_vocabulary(train_words, lowercase=lowercase), None, ()

@@ -1,1 +1,1 @@
-"""What an experiment is: its recipe, the data of a trial, the results, and the place where they lie."""
+"""The parts of an experiment: its recipe, the data of a trial, the results, and their folder."""

@@ -1,4 +1,4 @@
-"""Where the lab puts what it trains, and who is told about it."""
+"""The lab's folder, and the listener for epochs and results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from activebias.training.checkpoints import Checkpoint
 @final
 @dataclass(frozen=True)
 class EpochDone:
-    """What a progress bar needs to know: an epoch is over. `method` is None while methods share it.
+    """A finished epoch, for progress bars. `method` is None during a shared burn-in.
 
-    `more_follow`: other models, trained at the same time, end theirs at this moment, and are told of next.
+    `more_follow` is True if other models of the same group finish an epoch at this moment and come next.
     """
 
     recipe: str
@@ -28,7 +28,7 @@ class EpochDone:
 
 
 def check_folder(folder: Path, argument: str) -> None:
-    """Raise unless `folder` is one, or can become one: what stands at its place is no file."""
+    """Raise if `folder` cannot be a folder, because it or a parent is a file."""
     found = next((path for path in (folder, *folder.parents) if path.exists()), None)
     if found is not None and not found.is_dir():
         raise ValueError(f"Expected `{argument}` to be a folder, but {found} is a file: choose another name.")
@@ -37,9 +37,9 @@ def check_folder(folder: Path, argument: str) -> None:
 @final
 @dataclass(frozen=True)
 class Place:
-    """Where everything of the lab lies: results, checkpoints, models and figures under one folder.
+    """The folder of results, checkpoints, models and figures, the data folder, and the device.
 
-    `side_by_side` is the most models that are trained at once; None for as many as memory and use allow.
+    `side_by_side` is the most models that are trained at once. None chooses as many as fit and save time.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class Place:
     side_by_side: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a folder that is none, and a number of models that trains nothing."""
+        """Raise if the folder is a file, or if `side_by_side` is below 1."""
         check_folder(self.folder, "folder")
         if self.side_by_side is not None and self.side_by_side < 1:
             raise ValueError(
@@ -67,7 +67,7 @@ class Place:
         return Checkpoint(folder / f"{name}.pt", interval=self.interval)
 
     def checkpoint_files(self, recipe: Recipe, pattern: str) -> list[Path]:
-        """Return the files beside the checkpoints of a recipe's trials whose names match."""
+        """Return the files in the checkpoint folders of a recipe's trials that match the pattern."""
         folders = f"{recipe.name}-{config_hash(recipe.config())}-*"
         return sorted((self.folder / "checkpoints").glob(f"{folders}/{pattern}"))
 
@@ -80,10 +80,10 @@ class Place:
 @final
 @dataclass(frozen=True)
 class Listener:
-    """Who wants to know: called after every epoch, for every result, and with what is worth saying.
+    """Functions that are called after every epoch, for every result, and with messages to the user.
 
-    `on_recount` is told how many epochs more than were counted before will come; fewer, if it is below 0. It
-    is called, if need be with 0, when the data is there and training begins.
+    `on_recount` receives the number of additional epochs, which is negative if fewer epochs are left than
+    counted. It is also called, with 0 if nothing changed, when the data is loaded and training begins.
     """
 
     on_epoch: Callable[[EpochDone], object] = lambda done: None

@@ -1,4 +1,4 @@
-"""A data set as a trial trains on it: noise drawn, tensors on the device; and the result that comes of it."""
+"""The data of a trial (noise drawn, tensors on the device), and the result of the trial."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ def prepare(
     root: str | Path | None = None,
     teacher: Tensor | None = None,
 ) -> Prepared:
-    """Draw the trial's label noise and move everything to the device."""
+    """Draw the trial's label noise, and move all tensors to the device."""
     if recipe.noise is not None:
         dataset = with_noise(
             dataset,
@@ -104,7 +104,7 @@ def trial_result(
     device: torch.device | None = None,
     **details: Any,
 ) -> TrialResult:
-    """Return the result of a trial with what belongs beside it: hardware, noise, notes of the data."""
+    """Return the result of a trial with its details: hardware, noise, notes of the data."""
     device = device or data.device
     if device.type == "cpu":
         details["threads"] = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""What a recipe is: everything that decides the numbers of an experiment, in one frozen object."""
+"""A recipe: one frozen object with all settings that affect the numbers of an experiment."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from torch import nn
 from activebias.lab.data import NOISE_KINDS, Dataset
 
 ModelFactory = Callable[[Dataset, torch.Generator], nn.Module]
-"""Builds the model of a trial for a data set, with initial weights drawn from the generator."""
+"""Builds the model of a trial for a data set; the generator draws the initial weights."""
 
 Metric = Literal["error", "entity F1"]
 Augmentation = Literal["crop and flip"]
@@ -19,7 +19,7 @@ Augmentation = Literal["crop and flip"]
 @final
 @dataclass(frozen=True)
 class Optimiser:
-    """An optimiser and its learning rate by epoch: times `factor` at every milestone, or every so often.
+    """An optimiser and its learning rate, multiplied by `factor` at every milestone or every `every` epochs.
 
     >>> Optimiser("sgd", 1.0, factor=0.5, milestones=(80, 100)).learning_rate_at(100)
     0.25
@@ -35,7 +35,7 @@ class Optimiser:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no training could use."""
+        """Raise if a setting is impossible."""
         if self.kind not in ("sgd", "adam", "rmsprop"):
             raise ValueError(f"Expected `kind` to be sgd, adam or rmsprop, but got {self.kind!r}.")
         if not self.learning_rate > 0:
@@ -51,16 +51,16 @@ class Optimiser:
     def build(
         self, parameters: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, capturable: bool = False
     ) -> torch.optim.Optimizer:
-        """Return the torch optimiser of parameters or groups; `capturable` for the steps of a CUDA graph."""
+        """Return the torch optimiser of parameters or groups; `capturable` is for CUDA graphs."""
         rate: Any = self.learning_rate
-        if capturable:  # a rate that is a number would be the same in every replay of a graph
+        if capturable:  # a CUDA graph would freeze a rate that is a Python number
             rate = torch.tensor(self.learning_rate, device="cuda")
         if self.kind == "sgd":
-            # The other forms of SGD would read the rate on the host.
+            # The other implementations of SGD read the rate on the host.
             return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum, fused=capturable or None)
         if self.kind == "adam":
             return torch.optim.Adam(parameters, lr=rate, capturable=capturable)
-        # 0.9 is the decay of the paper's base implementation; torch's own default is slower.
+        # 0.9 is the decay of the paper's base implementation; torch's default is slower.
         return torch.optim.RMSprop(
             parameters, lr=rate, alpha=0.9, momentum=self.momentum, capturable=capturable
         )
@@ -84,7 +84,7 @@ class Noise:
     annotation: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse kinds and shares that do not exist."""
+        """Raise if the kind or the share does not exist."""
         if self.kind not in NOISE_KINDS:
             raise ValueError(
                 f"Expected `noise` to be of a kind among {', '.join(NOISE_KINDS)}, not {self.kind!r}."
@@ -113,12 +113,12 @@ class Noise:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One experiment: data, model, optimiser, protocol. Everything that affects the numbers is in `config()`.
+    """One experiment: data, model, optimiser, protocol. `config()` has everything that affects the numbers.
 
-    `architecture` names what `model` builds, and is what the configuration remembers of it. `row` is the
-    row of the paper that it reproduces. `half_precision` allows bf16 on a GPU, and is meant for models whose
-    baseline's error it does not change (`benchmarks/precision.py`). `limit` trains and tests on the first so
-    many examples only, which is how the tests run every recipe within seconds.
+    `architecture` is the name of the model in the configuration. `row` is the row of the paper that the
+    recipe reproduces. `half_precision` allows bf16 on a GPU, for models whose baseline error it does not
+    change (`benchmarks/precision.py`). `limit` is the number of training and test examples to use: with it,
+    the tests run every recipe within seconds.
     """
 
     name: str
@@ -144,17 +144,17 @@ class Recipe:
     half_precision: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no run could follow."""
+        """Raise if a number is too small."""
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"Expected `{name}` to be at least {least}, but got {getattr(self, name)}.")
 
     def in_half_precision(self, device: torch.device) -> bool:
-        """Tell whether models trained side by side on `device` run in bf16: on a GPU, trained by SGD."""
+        """Return whether models side by side on `device` run in bf16: on a GPU, with SGD."""
         return self.half_precision and device.type == "cuda" and self.optimiser.kind == "sgd"
 
     def config(self) -> dict[str, Any]:
-        """Return what affects the numbers and nothing else: the key under which results are stored."""
+        """Return the settings that affect the numbers, and no others: the key of stored results."""
         noise, optimiser = self.noise, self.optimiser
         return {
             "data": self.data,
@@ -174,9 +174,9 @@ class Recipe:
         }
 
     def shortened(self, epochs: int) -> "Recipe":
-        """Return the recipe over fewer (or more) epochs, with the burn-in in proportion.
+        """Return the recipe with another number of epochs, and the burn-in in proportion.
 
-        The learning rate's schedule stays as it is, by epoch.
+        The schedule of the learning rate does not change.
         """
         if epochs < 1:
             raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}.")

@@ -1,4 +1,4 @@
-"""The result of one trial and method: its errors by epoch, its configuration, and where it came from."""
+"""The result of one trial and method: its errors by epoch, its configuration, and its origin."""
 
 import hashlib
 import importlib.metadata
@@ -16,12 +16,12 @@ from activebias import __version__
 METRICS: Final = ("best_test_error", "last10_test_error", "best_train_error")
 
 _RECIPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# Errors are counts divided by counts; six decimals keep every one of them apart and the files small.
+# Errors are fractions of counts: six decimals distinguish all of them and keep the files small.
 _DECIMALS = 6
 
 
 class ResultKey(NamedTuple):
-    """What makes a result the same result: computed under one key, it is never computed again."""
+    """The identity of a result: a key is computed only once."""
 
     recipe: str
     config_hash: str
@@ -40,7 +40,7 @@ def best_error(curve: Sequence[float]) -> float:
 
 
 def last10_error(curve: Sequence[float]) -> float:
-    """Return the protocol's final error: the mean over the last 10 epochs, over all of them if fewer.
+    """Return the protocol's final error: the mean over the last 10 epochs, or over all epochs if fewer.
 
     >>> last10_error([90.0] + [4.0] * 5 + [2.0] * 5)
     3.0
@@ -52,10 +52,10 @@ def last10_error(curve: Sequence[float]) -> float:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return a short hash of a configuration that depends on its meaning, not on how it was written.
+    """Return a short hash of a configuration, independent of its notation.
 
-    The order of keys, tuple or list, and 1 or 1.0 make no difference. A key that is None counts as absent, so
-    that an option added later (None: as before) leaves the results of earlier versions valid.
+    The order of keys, tuple or list, and 1 or 1.0 make no difference. A key that is None counts as absent:
+    a new option (None: as before) keeps the results of earlier versions valid.
 
     >>> config_hash({"noise": 0, "size": (2, 3)}) == config_hash({"size": [2, 3], "noise": 0.0, "new": None})
     True
@@ -67,7 +67,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def current_versions() -> dict[str, str]:
-    """Return the versions that a result was computed with."""
+    """Return the versions of Python and packages, for a result."""
     return {
         "activebias": __version__,
         "torch": importlib.metadata.version("torch"),
@@ -83,11 +83,11 @@ def _now() -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One method trained in one trial: its errors in per cent, one per epoch, and where they came from.
+    """One method trained in one trial: its errors in per cent, one per epoch, and their origin.
 
-    `config` holds what affects the numbers and nothing else: it is part of the key. Anything else worth
-    keeping (how many models ran side by side, say) goes into `details`. `rule` says how a method of one's own
-    emphasises, and is part of the key too; the paper's methods have none.
+    `config` holds the settings that affect the numbers, and no others: it is part of the key. Other facts
+    (such as the number of models side by side) are in `details`. `rule` describes how a user's method
+    emphasises. It is part of the key too; the paper's methods have no rule.
 
     >>> result = TrialResult(recipe="digits", method="wpv", seed=0, config={"noise": 0.2}, device="cpu",
     ...                      seconds=1.5, test_error=[9.0, 4.0, 5.0], train_error=[8.0, 3.0, 2.0])
@@ -109,7 +109,7 @@ class TrialResult:
     rule: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what could not be stored or compared later, while the run that made it is still known."""
+        """Raise now, while the run is known, if the result could not be stored or compared later."""
         check_recipe_name(self.recipe)
         if not isinstance(self.method, str) or not self.method:
             raise ValueError(
@@ -130,7 +130,7 @@ class TrialResult:
             if not isinstance(mapping, Mapping):
                 raise ValueError(f"Expected `{name}` to be a dict, but got {mapping!r}")
             _canonical(mapping, name)
-            # A copy as JSON gives it back: what the caller changes later, or a tuple, makes no difference.
+            # A copy as JSON: later changes by the caller and tuples make no difference.
             object.__setattr__(self, name, json.loads(json.dumps(mapping, default=dict)))
         if not isinstance(self.seconds, (int, float)) or not math.isfinite(self.seconds) or self.seconds < 0:
             raise ValueError(
@@ -150,22 +150,22 @@ class TrialResult:
 
     @property
     def best_train_error(self) -> float:
-        """The minimum over epochs of the error on the training labels used, in per cent."""
+        """The minimum over epochs of the error on the training labels (with noise), in per cent."""
         return best_error(self.train_error)
 
     @property
     def key(self) -> ResultKey:
-        """What identifies this result in the store."""
+        """The identity of this result in the store."""
         return ResultKey(self.recipe, config_hash(self.config), self.method, self.seed, self.rule)
 
     def metric(self, name: str) -> float:
-        """Return one of the protocol's three numbers by its name."""
+        """Return one of the protocol's three metrics by its name."""
         if name not in METRICS:
             raise ValueError(f"Expected `metric` to be one of {', '.join(METRICS)}, but got {name!r}")
         return float(getattr(self, name))
 
     def to_json(self) -> str:
-        """Return the result as one line of JSON, without the line's end."""
+        """Return the result as one line of JSON, without a newline."""
         line: dict[str, Any] = {"recipe": self.recipe, "method": self.method, "seed": self.seed}
         line |= {} if self.rule is None else {"rule": self.rule}
         line |= {name: round(self.metric(name), _DECIMALS) for name in METRICS}
@@ -176,7 +176,7 @@ class TrialResult:
 
     @staticmethod
     def from_json(text: str | bytes) -> "TrialResult":
-        """Read a line that `to_json` wrote; ValueError says what is wrong with any other.
+        """Read a line of `to_json`; raise ValueError with the reason for any other line.
 
         >>> result = TrialResult(recipe="digits", method="wpv", seed=0, config={}, device="cpu", seconds=1.5,
         ...                      test_error=[9.0, 4.0], train_error=[8.0, 3.0])
@@ -200,7 +200,7 @@ class TrialResult:
             rule=line.get("rule"),
         )
         for name in METRICS:
-            # A number edited by hand beside curves that say otherwise must not reach a table.
+            # Metrics edited by hand, which contradict the curves, must not reach a table.
             if not isinstance(line[name], (int, float)) or abs(line[name] - result.metric(name)) > 1e-5:
                 raise ValueError(
                     f"{name} is {line[name]!r}, but the curves give {result.metric(name):.{_DECIMALS}f}"
@@ -209,9 +209,9 @@ class TrialResult:
 
 
 def of_latest_rules(results: Iterable[TrialResult]) -> list[TrialResult]:
-    """Return the results of each method under the rule that came last: a table has one line for a name.
+    """Return the results of each method under its latest rule, because a table has one line per name.
 
-    Results from before there were rules have none, and count as of another one.
+    Results of old versions have no rule, which counts as another rule.
     """
     results = list(results)
     latest = {result.method: result.rule for result in results}
@@ -219,7 +219,7 @@ def of_latest_rules(results: Iterable[TrialResult]) -> list[TrialResult]:
 
 
 def check_recipe_name(recipe: object) -> str:
-    """Return a recipe's name, which becomes that of a file: nothing in it may lead out of the folder."""
+    """Return a recipe's name, which becomes a file name: it must not lead out of the folder."""
     if not isinstance(recipe, str) or not _RECIPE_NAME.fullmatch(recipe):
         raise ValueError(
             "Expected `recipe` to be letters, digits, '-', '_' and '.', such as 'mnist-fc', but got "
@@ -235,7 +235,7 @@ def _curve(values: object, name: str) -> tuple[float, ...]:
     if not curve:
         raise ValueError(f"Expected `{name}` to hold one error per epoch, but it is empty")
     for epoch, value in enumerate(curve):
-        if not 0 <= value <= 100:  # also refuses nan
+        if not 0 <= value <= 100:  # nan too
             raise ValueError(
                 f"Expected `{name}` to hold finite errors in per cent, 0 to 100, but got {value} at epoch "
                 f"{epoch}; a model that diverged still has an error: count its wrong predictions"
@@ -244,7 +244,7 @@ def _curve(values: object, name: str) -> tuple[float, ...]:
 
 
 def _canonical(value: object, name: str) -> Any:
-    """Return plain JSON values in the one form that is hashed, or refuse and say where."""
+    """Return JSON values in a canonical form for hashing; raise with the place of any other value."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

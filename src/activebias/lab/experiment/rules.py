@@ -1,15 +1,15 @@
-"""What a result has to remember of a method of one's own, beside its name."""
+"""The identity of a user's method in a result, beside its name."""
 
 from activebias import Method
 
-# Method, seed and rule: what a result goes by within a recipe and configuration.
+# Method, seed and rule: the identity of a result within a recipe and configuration.
 RunKey = tuple[str, int, str | None]
 
 
 def rule_of(method: Method) -> str | None:
-    """Return how a method of one's own emphasises; None for the paper's, whose names say it.
+    """Return a text of how a user's method emphasises; None for the paper's methods.
 
-    The statistic is a function, which has no text to compare: a changed one needs a new name.
+    Statistics are functions, which cannot be compared: a changed statistic needs a new name.
 
     >>> from activebias import METHODS
     >>> rule_of(METHODS["wpv"])
@@ -22,7 +22,7 @@ def rule_of(method: Method) -> str | None:
 
 
 def run_name(method: Method) -> str:
-    """Return what the files of a run under way are called by.
+    """Return the name of the method in the files of an unfinished run.
 
     >>> from activebias import METHODS
     >>> run_name(METHODS["wpv"]), run_name(Method("mine", statistic=lambda e: e.variance, order="emphasis"))
@@ -32,7 +32,7 @@ def run_name(method: Method) -> str:
 
 
 def name_by_rule(name: str, rule: str | None) -> str:
-    """Return the `run_name` of a method of which a result tells name and rule.
+    """Return the `run_name` of a method, given the name and the rule in a result.
 
     >>> name_by_rule("wpv", None), name_by_rule("mine", "order emphasis, weights equal")
     ('wpv', 'mine-emphasis-equal')

@@ -1,7 +1,7 @@
 """The result store: one JSON line per trial and method, appended once and never changed.
 
-One file per recipe, `<recipe>.jsonl`. A result is known by recipe, configuration, method (and its rule, if it
-is one's own) and seed, so that more trials add to what is there and nothing is computed twice.
+Every recipe has a file `<recipe>.jsonl`. Recipe, configuration, method (with its rule, for a user's method)
+and seed identify a result. New trials are appended, and no result is computed twice.
 """
 
 import fcntl
@@ -19,22 +19,22 @@ _log = logging.getLogger(__name__)
 
 @final
 class ResultStore:
-    """A folder with one append-only file of results per recipe; safe for several processes at once."""
+    """A folder with one append-only file of results per recipe; several processes may use it at once."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Use `folder`, which is created at the first append."""
+        """Use `folder`; the first append creates it."""
         self.folder = Path(folder)
         self._read: dict[Path, tuple[bytes, list[TrialResult]]] = {}
 
     def path(self, recipe: str) -> Path:
-        """Return the file that holds a recipe's results."""
+        """Return the file of a recipe's results."""
         return self.folder / f"{check_recipe_name(recipe)}.jsonl"
 
     def append(self, results: TrialResult | Iterable[TrialResult]) -> list[TrialResult]:
-        """Add results and return those that were new: what is already there stays as it is.
+        """Append results, and return the new ones; results with a stored key are ignored.
 
-        When this returns, the lines are on the disk. A half-written last line, which a killed process
-        leaves behind, is removed first.
+        When this returns, the lines are on the disk. A half-written last line of a killed process is removed
+        first.
         """
         groups: dict[str, list[TrialResult]] = {}
         for result in [results] if isinstance(results, TrialResult) else results:
@@ -57,7 +57,7 @@ class ResultStore:
         return added
 
     def load(self, recipe: str, config: Mapping[str, Any] | None = None) -> list[TrialResult]:
-        """Return a recipe's results in the order they came; with `config`, only those computed under it."""
+        """Return a recipe's results in the order of the file; with `config`, only its results."""
         path = self.path(recipe)
         try:
             content = path.read_bytes()
@@ -66,7 +66,7 @@ class ResultStore:
         wanted = None if config is None else config_hash(config)
         found: dict[ResultKey, TrialResult] = {}
         for result in self._results(content, path):
-            # The first of a key counts: joining two stores by hand must not count a trial twice.
+            # The first result of a key counts: two stores joined by hand must not count a trial twice.
             found.setdefault(result.key, result)
         return [result for key, result in found.items() if wanted in (None, key.config_hash)]
 
@@ -77,9 +77,9 @@ class ResultStore:
         methods: Iterable[str] | Mapping[str, str | None],
         seeds: Iterable[int],
     ) -> list[tuple[str, int]]:
-        """Return the (method, seed) pairs not computed yet, by seed, whose methods share a burn-in.
+        """Return the (method, seed) pairs without a result, ordered by seed, to share burn-ins.
 
-        `methods` are names, or a mapping to the rules that their results must have been computed by.
+        `methods` are names, or a mapping from names to rules.
         """
         rules = methods if isinstance(methods, Mapping) else dict.fromkeys(methods)
         done = {result.key[2:] for result in self.load(recipe, config)}
@@ -87,7 +87,7 @@ class ResultStore:
         return [(name, seed) for name, seed in pairs if (name, seed, rules[name]) not in done]
 
     def _results(self, content: bytes, path: Path) -> list[TrialResult]:
-        """Return the results in a file's bytes; what was read before is not parsed again."""
+        """Return the results in the bytes of a file; lines that were read before are not parsed again."""
         before, results = self._read.get(path, (b"", []))
         if not content.startswith(before):
             before, results = b"", []
@@ -129,14 +129,14 @@ def _is_complete(tail: bytes) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Open a file for appending, alone: other processes wait until the block ends."""
+    """Open a file for appending with a lock: other processes wait until the block ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
-        os.close(descriptor)  # releases the lock too
+        os.close(descriptor)  # also releases the lock
 
 
 def _repair(descriptor: int, content: bytes, path: Path) -> None:
@@ -153,7 +153,7 @@ def _repair(descriptor: int, content: bytes, path: Path) -> None:
 def _write_lines(descriptor: int, lines: Sequence[bytes], path: Path) -> None:
     for line in lines:
         start = os.fstat(descriptor).st_size
-        # One write per line, so that a reader or a kill meets whole lines; a full disk may cut one short.
+        # One write per line, so that readers see whole lines, even after a kill. A full disk may cut a line.
         written = os.write(descriptor, line)
         if written != len(line):
             os.ftruncate(descriptor, start)

@@ -1,8 +1,8 @@
 """The models of the paper's experiments, each an ordinary `nn.Module` that takes raw inputs.
 
-Every model is built from an explicit `torch.Generator` (the same seed gives the same model, bit for bit, and
-the global random state is not touched), takes what the data readers give (images as uint8, words as integers)
-and declares its L2 regulariser by one method, `regulariser()`, that the training loop adds to the loss.
+Every model is built from an explicit `torch.Generator`: the same seed gives the same model, bit for bit, and
+the global random state is not used. It takes the data readers' tensors (images as uint8, words as integers).
+Its method `regulariser()` returns the L2 regulariser, which the training loop adds to the loss.
 """
 
 from activebias.lab.models.digits import DigitsMLP as DigitsMLP

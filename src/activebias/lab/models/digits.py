@@ -32,7 +32,7 @@ class DigitsMLP(nn.Module):
         return logits
 
     def regulariser(self) -> Tensor:
-        """Return 0: the net has none."""
+        """Return 0: the net has no regulariser."""
         return self.output.weight.new_zeros(())
 
     def weight_decay(self) -> dict[str, float]:

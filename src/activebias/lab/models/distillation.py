@@ -40,14 +40,14 @@ class DistillationTeacher(nn.Module):
         expect_shape("images", images, ("B", 1, 28, 28))
         values = images.to(self.output.weight.dtype) / 255
         for convolution, dropout in zip(self.convolutions, self.convolution_dropouts, strict=True):
-            # ceil_mode: the last row and column of 7×7 are pooled too, which gives 4×4.
+            # ceil_mode pools the last row and column of 7×7 too, which gives 4×4.
             values = dropout(F.max_pool2d(F.relu(convolution(values)), 2, ceil_mode=True))
         values = self.hidden_dropout(F.relu(self.hidden(values.flatten(1))))
         logits: Tensor = self.output(values)
         return logits
 
     def regulariser(self) -> Tensor:
-        """Return 0: the teacher has none."""
+        """Return 0: the teacher has no regulariser."""
         return self.output.weight.new_zeros(())
 
     def weight_decay(self) -> dict[str, float]:

@@ -71,7 +71,7 @@ class SigmoidNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, C) for raw images (B, 1, 28, 28)."""
         expect_shape("images", images, ("B", 1, 28, 28))
-        # Cast and divided in one pass: a batch is large beside so small a net.
+        # Cast and divided in one pass, because a batch is large compared with this small net.
         pixels = (images.flatten(1) / 255).to(self.output.weight.dtype)
         logits: Tensor = self.output(torch.sigmoid(self.hidden(pixels)))
         return logits

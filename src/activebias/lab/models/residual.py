@@ -1,7 +1,7 @@
 """The pre-activation residual nets for 32×32 images (rows cifar100-rn27, cifar100-rn63) and augmentation.
 
-The row names follow the paper. Its table counts 13 and 31 batch norms, which is n = 2 and n = 5 units a stage
-(its "layers" are twice the convolutions), so row rn27 is `ResidualNet(2)` and row rn63 is `ResidualNet(5)`.
+The row names follow the paper. Its table counts 13 and 31 batch norms, which is n = 2 and n = 5 units per
+stage (its "layers" are twice the convolutions). Row rn27 is `ResidualNet(2)`, row rn63 is `ResidualNet(5)`.
 """
 
 import math
@@ -30,8 +30,8 @@ class NormThenLeakyReLU(nn.BatchNorm2d):
 class ResidualUnit(nn.Module):
     """BN, leaky ReLU, 3×3 convolution, twice, plus the shortcut.
 
-    Where the width grows the unit halves the image, and the shortcut is average-pooled and padded with zero
-    channels, half on each side. With `shared` the shortcut starts behind the first BN and ReLU, not before.
+    If the width grows, the unit halves the image, and the shortcut is average-pooled and padded with zero
+    channels, half on each side. With `shared` the shortcut starts after the first BN and ReLU, not before.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ResidualNet(nn.Module):
         """Draw the initial weights from `generator`."""
         super().__init__()
         if units < 1:
-            raise ValueError(f"Expected `units` (a stage) to be at least 1, but got {units}.")
+            raise ValueError(f"Expected `units` (per stage) to be at least 1, but got {units}.")
         self.first = _convolution(3, 16, generator)
         widths = [16] * units + [32] * units + [64] * units
         self.units = nn.Sequential(
@@ -107,7 +107,7 @@ class ResidualNet(nn.Module):
 
 
 def _halved(values: Tensor, margin: int) -> Tensor:
-    """Average every 2×2 pixels, and put `margin` channels of zeros on both sides; channels last in memory."""
+    """Average 2×2 pixels, and add `margin` channels of zeros on both sides; channels last in storage."""
     batch, channels, height, width = values.shape
     pairs = values.movedim(1, -1).reshape(batch, height // 2, 2, width // 2, 2, channels)
     return F.pad(pairs.mean(dim=(2, 4)), (margin, margin)).movedim(-1, 1)
@@ -116,7 +116,7 @@ def _halved(values: Tensor, margin: int) -> Tensor:
 def standardise(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Give each image mean 0 and standard deviation 1.
 
-    The deviation is bounded from below by 1 / sqrt(number of values), so that a flat image becomes zeros.
+    The deviation is at least 1 / sqrt(number of values), so that a flat image becomes zeros.
 
     >>> standardise(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
     tensor([[[[-1.,  1.]]]])
@@ -127,7 +127,7 @@ def standardise(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Shift each image by up to 2 pixels each way (zeros move in) and flip every other one, at random.
+    """Shift each image by up to 2 pixels each way (padded with zeros), and flip half of them, at random.
 
     >>> images = torch.ones(4, 3, 32, 32, dtype=torch.uint8)
     >>> augment(images, torch.Generator().manual_seed(0)).shape
@@ -140,7 +140,7 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_shifts(num_images: int, generator: torch.Generator) -> Tensor:
-    """Draw where to cut each image (top and left, 0 … 4) and whether to flip it (0 or 1): (3, num_images)."""
+    """Draw the crop position of each image (top and left, 0 … 4) and its flip (0 or 1): (3, num_images)."""
     device = generator.device
     offsets = torch.randint(2 * _MARGIN + 1, (2, num_images), generator=generator, device=device)
     flip = torch.randint(2, (1, num_images), generator=generator, device=device)
@@ -148,9 +148,9 @@ def draw_shifts(num_images: int, generator: torch.Generator) -> Tensor:
 
 
 def crop_and_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Tensor:
-    """Pad 2 zeros on every side, crop at (top, left) (0 … 4, one each an image), flip left-right where told.
+    """Pad 2 zeros on every side, crop at (top, left) (0 … 4, one each per image), flip left-right if `flip`.
 
-    Free of random numbers, so that the side-by-side engine can draw them as it likes; works under vmap.
+    Without random numbers, so that the side-by-side engine can draw its own; works under vmap.
 
     >>> image = torch.arange(1, 5).view(1, 1, 2, 2)
     >>> crop_and_flip(image, torch.tensor([3]), torch.tensor([2]), torch.tensor([1])).tolist()

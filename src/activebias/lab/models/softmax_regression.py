@@ -8,7 +8,7 @@ from activebias.training.layers import expect_shape, half_squares, normal
 
 
 class SoftmaxRegression(nn.Module):
-    """A linear map of the pixels minus the training mean image, plus a constant 1 feature.
+    """A linear map of the pixels minus the training mean image, plus a constant feature 1.
 
     The constant's weights are the last column of `weight`, so that the regulariser covers them too.
 

@@ -1,6 +1,6 @@
 """The text models: Kim's sentence CNN (row qt-cnn) and the tagging CNN (rows conll2003-cnn, ontonotes5-cnn).
 
-Both take row numbers of a fixed table of word vectors; row 0 is the padding and is read as zeros.
+Both take row numbers of a fixed table of word vectors; row 0 is padding, a vector of zeros.
 """
 
 from itertools import pairwise
@@ -21,9 +21,9 @@ from activebias.training.layers import (
 )
 
 PADDING = 0
-"""The row number that fills a sentence up, of words and of shapes."""
+"""The row number of padding, for words and shapes."""
 
-# More values than a sentence has at any layer: a token's dropout mask does not depend on the padding.
+# More values than a sentence has at any layer, so that dropout masks do not depend on the padding.
 _MOST_VALUES = 1 << 20
 
 
@@ -31,7 +31,7 @@ class SentenceCNN(nn.Module):
     """Convolutions of widths 2, 3, 4 (64 filters each), ReLU, max over time, dropout, FC.
 
     Pad all sentences of a data set to one length, as the base implementation does: windows over the padding
-    take part in the maximum (their value is the filter's bias).
+    are part of the maximum (their value is the filter's bias).
 
     >>> model = SentenceCNN(torch.zeros(9, 50), num_classes=6, generator=torch.Generator().manual_seed(0))
     >>> model(torch.tensor([[1, 2, 3, 4, 0], [5, 6, 0, 0, 0]])).shape
@@ -41,7 +41,7 @@ class SentenceCNN(nn.Module):
     vectors: Tensor
 
     def __init__(self, vectors: Tensor, *, num_classes: int, generator: torch.Generator) -> None:
-        """Keep the word vectors (words, dimensions) as a buffer; draw the rest from `generator`."""
+        """Keep the word vectors (words, dimensions) as a buffer; draw the weights from `generator`."""
         super().__init__()
         self.register_buffer("vectors", _table(vectors))
         initial = truncated_normal(0.1, generator)
@@ -75,10 +75,10 @@ class SentenceCNN(nn.Module):
 
 
 class TaggingCNN(nn.Module):
-    """Word vectors and learned 5-dimensional word shapes; 3 convolutions of width 3, 100 filters; FC a token.
+    """Word vectors, learned 5-dimensional word shapes; 3 convolutions of width 3, 100 filters; FC per token.
 
-    Dropout stands at the input and before the FC layer.
-    Padded positions are zeros at every layer, so that a sentence's tags do not depend on its padding.
+    Dropout is at the input and before the FC layer. Padded positions are zeros at every layer, so that a
+    sentence's tags do not depend on its padding.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> model = TaggingCNN(torch.zeros(9, 50), num_shapes=4, num_classes=17, generator=generator)
@@ -98,9 +98,9 @@ class TaggingCNN(nn.Module):
         generator: torch.Generator,
         keep: tuple[float, float] = (0.5, 0.75),
     ) -> None:
-        """Keep the word vectors (words, dimensions) as a buffer; draw the rest from `generator`.
+        """Keep the word vectors (words, dimensions) as a buffer; draw the weights from `generator`.
 
-        `keep`: what dropout keeps of the input and of the hidden layer.
+        `keep` holds the keep probabilities of dropout at the input and at the hidden layer.
         """
         super().__init__()
         self.register_buffer("vectors", _table(vectors))
@@ -124,7 +124,7 @@ class TaggingCNN(nn.Module):
         expect_integers("tokens", tokens)
         words, shapes = tokens.unbind(dim=2)
         present = (words != PADDING).unsqueeze(1)
-        # As a product, because the gradient of so few rows by look-up is slow on a GPU.
+        # As a product, because the gradient of a look-up of so few rows is slow on a GPU.
         shape_values = F.one_hot(shapes, len(self.shapes)).to(self.shapes.dtype) @ self.shapes
         values = torch.cat([self.vectors[words].to(shape_values.dtype), shape_values], dim=2)
         values = self.input_dropout(values).transpose(1, 2) * present

@@ -1,6 +1,6 @@
 """Many trials at once: trials × methods trained side by side on one device.
 
-This is the door: the lab uses the first three names. The others are for tests and benchmarks.
+This package is the door: the lab uses the first three names. The other names are for tests and benchmarks.
 """
 
 from activebias.lab.side_by_side.schedule import can_stack as can_stack

@@ -1,7 +1,7 @@
-"""What the trials of a run train on, and in which order: the random numbers of every trial, epoch by epoch.
+"""The data of the trials of a run, and the random numbers of every trial, epoch by epoch.
 
-Every number comes from the generator that a trial trained alone would use, so that it is the same number.
-Methods of one trial share them.
+Every number comes from the same generator as in a trial trained alone, and is therefore the same number.
+The methods of a trial share the numbers.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from activebias.training.randomness import derived_generator, derived_seed
 @final
 @dataclass(frozen=True)
 class EpochNumbers:
-    """The random numbers of an epoch: for S trials, T iterations and B examples of a batch, on the device.
+    """The random numbers of an epoch: for S trials, T iterations and batches of B examples, on the device.
 
-    `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B), float64, for draws by
-    emphasis, None where nothing is. `shifts` (S, T, 3, B): where the images are cut and which are flipped.
-    `widths`: in tagging, how long the longest sentence of an iteration is.
+    `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B): float64, for draws by
+    emphasis, or None. `shifts` (S, T, 3, B): the crop positions of the images, and which images are flipped.
+    `widths`: in tagging, the length of the longest sentence of every iteration.
     """
 
     order: Tensor
@@ -34,7 +34,7 @@ class EpochNumbers:
     widths: list[int] | None
 
     def overwritten_by(self, new: "EpochNumbers") -> "EpochNumbers":
-        """Return the new numbers in the storage of these, whose address a CUDA graph may hold."""
+        """Copy the new numbers into this storage, because a CUDA graph may hold its address; return them."""
         for old, fresh in ((self.order, new.order), (self.uniform, new.uniform), (self.shifts, new.shifts)):
             if old is not None and fresh is not None:
                 old.copy_(fresh)
@@ -43,12 +43,12 @@ class EpochNumbers:
 
 @final
 class TrialData:
-    """The data of S trials on the device: inputs once, training targets (S, N, …) by trial."""
+    """The data of S trials on the device: shared inputs, and training targets (S, N, …) per trial."""
 
     def __init__(
         self, recipe: Recipe, prepared: Sequence[Prepared], seeds: Sequence[int], device: torch.device
     ) -> None:
-        """Use the data as `prepare` gave it for every seed, on the CPU."""
+        """Use the data that `prepare` returned for every seed, on the CPU."""
         self.recipe, self.seeds, self.device = recipe, tuple(seeds), device
         first = prepared[0]
         self.dataset, self.tokens, self.num_instances = first.dataset, first.tokens, first.num_instances
@@ -62,11 +62,11 @@ class TrialData:
 
     @property
     def num_iterations(self) -> int:
-        """The iterations of an epoch: floor(|D| / batch)."""
+        """The number of iterations per epoch: floor(|D| / batch)."""
         return len(self.inputs[0]) // self.recipe.batch_size
 
     def numbers(self, epoch: int, *, scans: bool) -> EpochNumbers:
-        """Draw the numbers of an epoch; epochs have to come one after the other."""
+        """Draw the numbers of an epoch; call this for every epoch, in order."""
         shape = (len(self.seeds), self.num_iterations, self.recipe.batch_size)
         used, number = shape[1] * shape[2], len(self.inputs[0])
         orders, uniforms = [], []
@@ -100,10 +100,10 @@ class TrialData:
         return torch.stack(drawn).to(self.device)
 
     def state_dict(self) -> list[Tensor]:
-        """Return where the generators that go on from epoch to epoch stand."""
+        """Return the states of the generators that continue from epoch to epoch."""
         return [generator.get_state() for generator in self._shifts]
 
     def load_state_dict(self, state: Sequence[Tensor]) -> None:
-        """Go on where `state_dict` stood."""
+        """Restore the generators from a `state_dict`."""
         for generator, value in zip(self._shifts, state, strict=True):
             generator.set_state(value)

@@ -7,16 +7,16 @@ from torch import Tensor
 
 from activebias.lab.side_by_side.mapping import join_models
 
-# Programs of the weight gradient's kernel that keep every multiprocessor busy.
+# The number of programs of the weight gradient's kernel that keeps every multiprocessor busy.
 _ENOUGH_PROGRAMS = 1024
-# (rows of a block, warps, stages of loads in flight), and for sums over so many channels other ones: what was
-# fastest on an H200.
+# (rows of a block, warps, stages of loads in flight), with other values for sums over so many channels: the
+# fastest settings on an H200.
 _TILE, _TILES = (128, 4, 3), {16: (256, 4, 4)}
 _WEIGHT_TILE, _WEIGHT_TILES = (64, 4, 3), {16: (128, 4, 2)}
 
 
 def output_size(size: int, width: int, stride: int, padding: int) -> int:
-    """Return how many positions a window of `width` has on `size` padded places.
+    """Return the number of positions of a window of `width` on `size` padded places.
 
     >>> output_size(28, 5, 1, 2), output_size(32, 3, 2, 1)
     (28, 16)
@@ -49,11 +49,11 @@ def stacked_convolution(
 def input_gradient(
     gradient: Tensor, weight: Tensor, height: int, width: int, stride: int, padding_h: int, padding_w: int
 ) -> Tensor:
-    """Return the gradient of the values (K, B, height, width, C) from that of the outputs."""
+    """Return the gradient of the values (K, B, height, width, C), given the gradient of the outputs."""
     _, window_h, window_w, inner, outer = weight.shape
     result = gradient.new_empty(*gradient.shape[:2], height, width, inner)
     weight = weight.contiguous()
-    # The same product with the roles of both channels exchanged.
+    # The same product, with input and output channels exchanged.
     strides = (weight.stride(0), weight.stride(2), weight.stride(4), weight.stride(3))
     _launch(
         gradient.contiguous(), weight, None, result, strides, (outer, inner), (window_h, window_w), stride,
@@ -133,12 +133,12 @@ def _launch(
 
 
 def _dense(values: Tensor) -> Tensor:
-    """Return values whose models are dense in memory; all models may share one (a stride of 0)."""
+    """Return values that are contiguous within each model; all models may share one copy (a stride of 0)."""
     return values if values[0].is_contiguous() else values.contiguous()
 
 
 def _block(channels: int, reduction: int) -> int:
-    """Return the inner block: all channels of a window position where they are 16, 32 or 64."""
+    """Return the inner block: all channels of a window position if they are 16, 32 or 64."""
     return channels if channels in (16, 32, 64) else min(64, power(reduction))
 
 
@@ -148,7 +148,7 @@ def power(number: int) -> int:
 
 
 def _precision(values: Tensor) -> str:
-    # In float32 three products of 11 bits stand for one of 24: as exact as need be, on the matrix units.
+    # In float32, three 11-bit products replace one 24-bit product: exact enough, and on the matrix units.
     return "tf32x3" if values.dtype == torch.float32 else "tf32"
 
 

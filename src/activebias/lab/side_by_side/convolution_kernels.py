@@ -1,9 +1,9 @@
 """Convolutions of K models at once, as implicit matrix products in Triton (GPU only).
 
 Values are (K, B, H, W, C), weights (K, window positions, C, O), channels last. A row of the product is a
-position of the output, its inner dimension runs over (window position, channel). Neither cuDNN's grouped
-convolutions nor patches that are written out come near it: a model's 16 to 64 channels are too few for the
-former, and the latter move 25 times the data.
+position of the output; its inner dimension runs over (window position, channel). cuDNN's grouped convolutions
+and explicit patches are much slower: a model's 16 to 64 channels are too few for cuDNN, and explicit patches
+move 25 times the data.
 """
 
 # mypy: ignore-errors
@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def _source(row, step, S: tl.constexpr, PAD: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """Return the coordinate that a window position reads, and whether it exists at that stride."""
+    """Return the coordinate that a window position reads, and whether it exists at this stride."""
     if TRANSPOSED:
         wide = row + PAD - step
         return wide // S, (wide >= 0) & (wide % S == 0)
@@ -35,10 +35,10 @@ def convolve(
 ):  # fmt: skip
     """outputs[m, o] = Σ_r patch(m)[r] · weights[r, o] + bias[o]; TRANSPOSED: backwards, for the gradient.
 
-    Where the channels are one block (C == BR), a block is one window position, and the position's arithmetic
-    is done for its rows once instead of for every element. Backwards at a stride S, an output then sees every
-    S-th window position alone: which ones is its phase, and the rows of a program are of one phase (PHASES ==
-    S, else 1).
+    If the channels are one block (C == BR), a block is one window position. The arithmetic of the position is
+    then done once for its rows instead of for every element. Backwards at a stride S, an output then uses
+    only every S-th window position. The first of them is its phase, and all rows of a program have the same
+    phase (PHASES == S, else 1).
     """
     model = tl.program_id(2).to(tl.int64)
     phase = tl.program_id(0) % (PHASES * PHASES)
@@ -112,8 +112,8 @@ def weight_gradient(
 ):  # fmt: skip
     """partial[split, r, o] = Σ over the split's positions m of patch(m)[r] · gradients[m, o].
 
-    Where a block is a number of window positions with all their channels, the positions' arithmetic is done
-    once a row and position.
+    If a block is a number of window positions with all their channels, the arithmetic of the positions is
+    done once per row and position.
     """
     model = tl.program_id(2).to(tl.int64)
     split = tl.program_id(1)

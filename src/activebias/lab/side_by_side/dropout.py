@@ -12,7 +12,7 @@ _BLOCK = 1024
 
 @torch.library.custom_op("activebias::dropout_keys", mutates_args=())
 def dropout_keys(seed: Tensor, step: Tensor) -> Tensor:
-    """Return what the masks of K layers follow from, (K, 2), for seeds and steps (K,)."""
+    """Return the keys of the masks of K layers, (K, 2), for seeds and steps (K,)."""
     from activebias.lab.side_by_side import dropout_kernels as kernels
 
     keys = seed.new_empty(len(seed), 2)
@@ -22,7 +22,7 @@ def dropout_keys(seed: Tensor, step: Tensor) -> Tensor:
 
 @torch.library.custom_op("activebias::stacked_dropout", mutates_args=())
 def stacked_dropout(values: Tensor, keys: Tensor, keep: float, row_length: int | None) -> Tensor:
-    """Keep each of the values (K, rows, …) with probability `keep`, divided by it; by the keys' masks."""
+    """Keep each value (K, rows, …) with probability `keep`, divided by `keep`; the keys give the masks."""
     from activebias.lab.side_by_side import dropout_kernels as kernels
 
     values = values.contiguous()

@@ -1,7 +1,7 @@
 """Dropout of K models at once, in Triton (GPU only): the masks of `activebias.training.dropout`.
 
-Written out in PyTorch the noise is two dozen passes over integers of eight bytes; here it is arithmetic of
-32 bits on the way of the values, the same bit for bit.
+In PyTorch the noise takes two dozen passes over 64-bit integers. Here it is 32-bit arithmetic while the
+values are read, with the same bits.
 """
 
 # mypy: ignore-errors
@@ -13,7 +13,7 @@ import triton.language as tl
 
 @triton.jit
 def _mix(bits):
-    """The finaliser of `models.dropout`, where a product's upper bits fall off by themselves."""
+    """The finaliser of `training.dropout`; here the upper bits of a product overflow without a mask."""
     bits = ((bits >> 16) ^ bits) * 0x21F0AAAD
     bits = ((bits >> 15) ^ bits) * 0x735A2D97
     return (bits >> 15) ^ bits

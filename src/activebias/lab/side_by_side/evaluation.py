@@ -10,14 +10,14 @@ from activebias.lab.side_by_side.stacking import Stack
 from activebias.training.entities import EntityScorer
 from activebias.training.examples import IGNORE
 
-# Examples × models of one forward pass: bounds the memory that it takes. What a convolution returns is many
-# times as large as an image; a small net is over before the host has launched the next pass.
+# Examples × models of one forward pass, to limit its RAM. The output of a convolution is many times as large
+# as an image. A small net needs a large pass, or the GPU waits for the host.
 _MOST_AT_ONCE = {"cpu": 1_000, "cuda": 400_000}
 _MOST_CONVOLVED = 100_000
 
 
 class _Part(NamedTuple):
-    """Examples to evaluate on; `targets` are the same for all trials, or (S, …) by trial."""
+    """Examples for evaluation; `targets` are the same for all trials, or (S, …) per trial."""
 
     inputs: tuple[Tensor, ...]
     targets: Tensor
@@ -25,7 +25,7 @@ class _Part(NamedTuple):
 
 
 def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the test and the training error of every model, (K,) each; `trial` (K,) says whose labels."""
+    """Return test and training error of every model, (K,) each; `trial` (K,) says whose labels it has."""
     test = _Part(trials.test.inputs, trials.test.targets, trials.test.lengths)
     train = _Part(trials.inputs, trials.targets, trials.lengths)
     if trials.recipe.metric == "error":
@@ -64,7 +64,7 @@ def _entity_errors(stack: Stack, part: _Part, trial: Tensor | None, scorer: Enti
     lengths = part.lengths.cpu()
     shape = (stack.size, *part.targets.shape[-2:])
     tags = torch.zeros(shape, dtype=torch.int16, device=stack.device)
-    # Sentences of like length together: padding costs as much as words.
+    # Sentences of similar length together, because padding costs as much as words.
     for index in torch.split(lengths.argsort(), _chunks(stack, len(lengths)).step):
         longest = int(lengths[index].max())
         place = index.to(stack.device)

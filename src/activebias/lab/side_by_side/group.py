@@ -1,4 +1,4 @@
-"""A group of lanes: trained at once, kept on the way, stored; in halves when RAM runs out."""
+"""A group of lanes: trained at once, with checkpoints and stored results; in halves when RAM runs out."""
 
 import errno
 import gc
@@ -22,9 +22,9 @@ from activebias.training.loop import train_until
 
 _log = logging.getLogger(__name__)
 _CPU = torch.device("cpu")
-# A disk or a quota that is full, a file larger than allowed.
+# The errors of a full disk, a full quota, and a file that is larger than allowed.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# How the CPU's allocator, CUDA's driver and runtime, Triton, cuBLAS and cuDNN say it.
+# The messages of the CPU's allocator, CUDA's driver and runtime, Triton, cuBLAS and cuDNN without RAM.
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "out of memory",
@@ -35,14 +35,14 @@ _OUT_OF_MEMORY = (
 
 
 def epochs_of(recipe: Recipe, lanes: Iterable[Lane]) -> int:
-    """Return how many epochs the lanes take: a burn-in a trial, and the rest of each."""
+    """Return the number of epochs of the lanes: a burn-in per trial, and the rest per lane."""
     lanes = list(lanes)
     burn_in = min(recipe.burn_in, recipe.epochs)
     return len({lane.seed for lane in lanes}) * burn_in + len(lanes) * (recipe.epochs - burn_in)
 
 
 def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
-    """Cut the lanes into groups of at most `most`, trials whole where they fit, of about the same size.
+    """Divide the lanes into groups of about the same size, at most `most`, with whole trials if they fit.
 
     >>> methods = [METHODS["scan"], METHODS["wpv"]]
     >>> groups = in_groups([Lane(seed, method) for seed in range(3) for method in methods], most=5)
@@ -67,14 +67,14 @@ def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
 
 
 def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that it was raised on top of."""
+    """Yield an error, its causes and its contexts."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether RAM ran out; ending a broken capture may raise another error on top of it."""
+    """Return whether RAM ran out; the end of a broken capture may raise another error on top."""
     return any(
         isinstance(each, torch.OutOfMemoryError | MemoryError)
         or (isinstance(each, RuntimeError) and any(text in str(each).lower() for text in _OUT_OF_MEMORY))
@@ -83,7 +83,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _no_room(error: BaseException) -> OSError | None:
-    """Return the error of a full disk; `torch.save` may raise one of its own on top of it."""
+    """Return the error of a full disk; `torch.save` may raise its own error on top."""
     return next(
         (each for each in _with_causes(error) if isinstance(each, OSError) and each.errno in _FULL), None
     )
@@ -91,7 +91,7 @@ def _no_room(error: BaseException) -> OSError | None:
 
 @final
 class Group:
-    """Lanes that are trained at once: first the burn-ins of their trials, then all of them."""
+    """Lanes that are trained at once: first the burn-ins of their trials, then all lanes."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Group:
         listener: Listener,
         teacher: Tensor | None,
     ) -> None:
-        """Prepare to train; a checkpoint of the same lanes is where it will go on from."""
+        """Prepare the training, which resumes from a checkpoint of the same lanes."""
         self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
         self.place, self.listener, self.teacher = place, listener, teacher
         self.checkpoint = GroupCheckpoint(recipe, place, [key_of(lane) for lane in self.lanes])
@@ -117,22 +117,22 @@ class Group:
         self.listener.on_message(text)
 
     def due(self) -> bool:
-        """Tell whether the checkpoint is old enough for another one."""
+        """Return whether the checkpoint is old enough for another write."""
         return self.checkpoint.due()
 
     def write(self, state: dict[str, Any]) -> None:
-        """Write a checkpoint; on a full disk say so, and train on without one."""
+        """Write a checkpoint; if the disk is full, tell the listener and continue without a checkpoint."""
         try:
             self.checkpoint.write(state)
         except (OSError, RuntimeError) as error:
             if (full := _no_room(error)) is None:
                 raise
             if not self._told_full:
-                self._tell(f"no checkpoint could be written ({full.strerror}); training goes on.")
+                self._tell(f"no checkpoint could be written ({full.strerror}); training continues.")
             self._told_full = True
 
     def train(self) -> int:
-        """Train and store; when RAM runs out, train each half by itself, from the checkpoint.
+        """Train and store the results; when RAM runs out, train each half separately, from the checkpoint.
 
         Returns the largest number of models that fitted into RAM (the GPU's, on a GPU).
         """
@@ -161,7 +161,7 @@ class Group:
             )
             for half in halves
         ]
-        # Histories grow, so RAM runs out late: the halves go on from the checkpoint.
+        # Histories grow, so that RAM runs out late: the halves resume from the checkpoint.
         self.checkpoint.hand_on([part.checkpoint for part in parts])
         self.checkpoint.remove()
         self.listener.on_recount(sum(part.epochs_left for part in parts) - self.epochs_left)
@@ -183,7 +183,7 @@ class Group:
         self.checkpoint.remove()
 
     def _start(self, trials: TrialData) -> SideBySide:
-        """Begin, or go on where a run of the same lanes was stopped."""
+        """Start at epoch 0, or resume from the checkpoint of the same lanes."""
         if (state := self.checkpoint.read()) is not None:
             run = self._begin(trials, burns_in=not state["emphasises"])
             try:
@@ -208,8 +208,9 @@ class Group:
         done = len(self.seeds) * shared + (len(self.lanes) * (run.epoch - shared) if run.emphasises else 0)
         self.epochs_left -= done
         self.listener.on_recount(-done)
+        models = "1 model" if len(self.lanes) == 1 else f"{len(self.lanes)} models"
         self.listener.on_message(
-            f"{self.recipe.name}: {len(self.lanes)} models go on after epoch {run.epoch}, side by side."
+            f"{self.recipe.name}: {models} side by side, resumed after epoch {run.epoch}."
         )
 
     def _train_until(self, run: SideBySide, epochs: int) -> None:
@@ -226,7 +227,7 @@ class Group:
 
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
         if lost := run.memory.history.num_overwritten:
-            self._tell(f"{lost} entries of histories found no room and are lost.")
+            self._tell(f"{lost} entries of histories are lost, because the histories were full.")
         test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
         results = [
             trial_result(

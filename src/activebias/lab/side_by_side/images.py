@@ -1,4 +1,4 @@
-"""Images of K models' batches: cut and flipped, standardised."""
+"""Images of K models' batches: cropped and flipped, standardised."""
 
 import torch
 from torch import Tensor
@@ -6,12 +6,12 @@ from torch import Tensor
 from activebias.lab.models import crop_and_flip
 
 _MARGIN = 2
-# Channels in memory: three and one of zeros, so that a pixel is a whole number of words.
+# Channels in storage: three, and one of zeros, so that a pixel is a whole number of words.
 STORED_CHANNELS = 4
 
 
 def cropped(images: Tensor, index: Tensor, shifts: Tensor) -> Tensor:
-    """Return images[index] (K, B, …), each as `crop_and_flip` cuts it by shifts (K, 3, B)."""
+    """Return images[index] (K, B, …), each cropped and flipped by shifts (K, 3, B) as in `crop_and_flip`."""
     if not images.is_cuda:
         cut = crop_and_flip(images[index.flatten()], *shifts.transpose(0, 1).flatten(1))
         return cut.view(*index.shape, *images.shape[1:])

@@ -1,8 +1,8 @@
-"""Layers that stay fast when many models run as one on a GPU.
+"""Layers that are fast for many models at once on a GPU.
 
-Under `vmap` a convolution of K models is a grouped convolution, which is slow on a GPU. Here it is an
-operator that knows K, and so are pooling and dropout. Names and values of the parameters are those of the
-layers that they stand in for. Residual nets have a form of their own (`residual`).
+Under `vmap` a convolution of K models becomes a grouped convolution, which is slow on a GPU. Here
+convolution, pooling and dropout are operators that know K. Their parameters have the names and values of the
+layers that they replace. Residual nets have their own form (`residual`).
 """
 
 from typing import final
@@ -19,7 +19,7 @@ from activebias.training.layers import ReluThenPool
 
 
 def with_stackable_layers(model: nn.Module) -> nn.Module:
-    """Replace, in place, what has a form that stacks better; returns the model."""
+    """Replace, in place, layers that have a faster form for K models; returns the model."""
     for name, child in model.named_children():
         if isinstance(child, nn.Conv1d | nn.Conv2d) and PatchConvolution.can_replace(child):
             setattr(model, name, PatchConvolution(child))
@@ -36,10 +36,10 @@ def with_stackable_layers(model: nn.Module) -> nn.Module:
 
 @final
 class PatchConvolution(nn.Module):
-    """A convolution as a product of patches and weights, channels last: on a GPU without writing them out."""
+    """A convolution as a product of patches and weights, channels last; on a GPU without explicit patches."""
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d) -> None:
-        """Take over the layer's parameters, stride and padding."""
+        """Use the layer's parameters, stride and padding."""
         super().__init__()
         self.weight, self.bias = layer.weight, layer.bias
         self.width, self.stride = layer.kernel_size, layer.stride
@@ -47,7 +47,7 @@ class PatchConvolution(nn.Module):
 
     @staticmethod
     def can_replace(layer: nn.Conv1d | nn.Conv2d) -> bool:
-        """Tell whether the layer is an ordinary convolution, padded with zeros."""
+        """Return whether the layer is an ordinary convolution, padded with zeros."""
         plain = layer.groups == 1 and layer.padding_mode == "zeros" and set(layer.dilation) == {1}
         return plain and len(set(layer.stride)) == 1 and not isinstance(layer.padding, str)
 
@@ -86,17 +86,17 @@ class PatchConvolution(nn.Module):
 class StackableLinear(nn.Module):
     """A fully connected layer with the weights as the left factor: their gradient then has their layout.
 
-    As the right factor, transposed, their gradient comes out transposed too, and autograd turns it round: a
-    sixth of the MNIST CNN's time.
+    With transposed weights as the right factor, the gradient is transposed too, and autograd transposes it
+    back. That takes a sixth of the MNIST CNN's time.
     """
 
     def __init__(self, layer: nn.Linear) -> None:
-        """Take over the layer's parameters."""
+        """Use the layer's parameters."""
         super().__init__()
         self.weight, self.bias = layer.weight, layer.bias
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return (B, outputs) for values (B, inputs), and likewise with more leading dimensions."""
+        """Return (B, outputs) for values (B, inputs); more leading dimensions are allowed."""
         if not values.is_cuda or values.dim() != 2:
             return F.linear(values, self.weight, self.bias)
         outputs = (self.weight @ values.mT).mT
@@ -105,7 +105,7 @@ class StackableLinear(nn.Module):
 
 @final
 class StackablePool(nn.Module):
-    """ReLU, then max-pooling of 2×2."""
+    """ReLU, then 2×2 max-pooling."""
 
     def forward(self, values: Tensor) -> Tensor:
         """Return (B, C, H / 2, W / 2)."""
@@ -117,20 +117,20 @@ class StackablePool(nn.Module):
 
 @final
 class StackableDropout(nn.Module):
-    """Dropout with the masks of the layer that it stands in for."""
+    """Dropout with the masks of the layer that it replaces."""
 
     seed: Tensor
     step: Tensor
 
     def __init__(self, layer: Dropout) -> None:
-        """Take over the layer's seed and step."""
+        """Use the layer's seed and step."""
         super().__init__()
         self.keep, self.row_length = layer.keep, layer.row_length
         for name, buffer in layer.named_buffers():
             self.register_buffer(name, buffer)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return values (B, …) with a new mask applied; in evaluation mode as they are."""
+        """Return values (B, …) with a new mask applied; in evaluation mode, unchanged values."""
         if not self.training:
             return values
         keys = dropout_keys(self.seed.unsqueeze(0), self.step.unsqueeze(0))

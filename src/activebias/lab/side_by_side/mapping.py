@@ -1,4 +1,4 @@
-"""How an operator of K models runs under `vmap`: the dimension that is mapped over joins the models'."""
+"""The `vmap` rule of operators of K models: the mapped dimension is merged with the models' dimension."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 def join_models(operator: Any, *where: int) -> None:
-    """Let an operator (`torch.library.custom_op`) take a mapped dimension as more models.
+    """Let an operator (`torch.library.custom_op`) treat a mapped dimension as more models.
 
-    Models are the first dimension of the tensors that it takes. Of several outputs `where` names the models'
-    dimension in each; a single one needs none and has them first too.
+    Models are the first dimension of the operator's tensors. For several outputs, `where` gives the models'
+    dimension of each output. For a single output it is the first dimension.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
@@ -29,6 +29,6 @@ def join_models(operator: Any, *where: int) -> None:
 
 
 def _joined(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """Return the tensor with the mapped dimension in the first; what is not mapped is the same for all."""
+    """Return the tensor with the mapped dimension merged into the first; other tensors are expanded."""
     mapped = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
     return mapped.flatten(0, 1)

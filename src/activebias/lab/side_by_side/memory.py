@@ -1,4 +1,4 @@
-"""The histories and scores of K models trained side by side, by the core's own functions."""
+"""The histories and scores of K models trained side by side, computed by the core's functions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -10,12 +10,12 @@ from torch import Tensor
 from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
 from activebias.internal import Visits, as_tensor, draw_directly, native, own_scores, sort_visits
 
-# Rows whose scores are computed at once when all are: bounds the RAM that it takes.
+# The number of rows whose scores are computed at once, to limit RAM.
 _ROWS = 1 << 18
 
 
 class _Which(NamedTuple):
-    """The models, (K,), for which something holds, and whether there are any."""
+    """The mask of the models, (K,), that fulfil a condition, and whether any does."""
 
     any: bool
     mask: Tensor
@@ -23,9 +23,9 @@ class _Which(NamedTuple):
 
 @final
 class StackedMemory:
-    """What `ActiveBias` remembers, for K models: model k's instance i is row k · N + i of one history.
+    """The memory of `ActiveBias` for K models: model k's instance i is row k · N + i of one history.
 
-    The models of one method stand together, and all methods scan or all draw.
+    The models of a method are consecutive, and all methods scan or all draw.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class StackedMemory:
         window: int | None,
         device: torch.device,
     ) -> None:
-        """Begin with every history at {1 / num_classes}."""
+        """Start with every history at {1 / num_classes}."""
         self.methods = tuple(methods)
         self.num_models, self.num_instances = len(methods), num_instances
         self.num_classes = num_classes
@@ -61,7 +61,7 @@ class StackedMemory:
         return _Which(any(holds), torch.tensor(holds, device=self.device))
 
     def select(self, positions: Tensor, methods: Sequence[Method]) -> "StackedMemory":
-        """Return a memory that begins with copies of the given models' histories, for other methods."""
+        """Return a new memory with copies of the given models' histories, for other methods."""
         chosen = StackedMemory(
             methods,
             self.num_instances,
@@ -84,26 +84,26 @@ class StackedMemory:
         return rows.view(self.num_models, self.num_instances, *rows.shape[1:])
 
     def _rows(self, index: Tensor) -> Tensor:
-        """Return the history's rows of instances (K, …) of the models."""
+        """Return the rows in the history of the models' instances (K, …)."""
         return index + self._first_row.view(-1, *(1 for _ in index.shape[1:]))
 
     def make_room(self, *, emphasises: bool) -> bool:
-        """Make room for an epoch's visits, which waits for a GPU; returns whether the storage moved."""
+        """Make room for the visits of an epoch, and return whether the storage moved; waits for a GPU."""
         if self.device.type == "cpu":
             return False
         if self.methods[0].order == "scan":
             return self.history.make_room(2)
-        # As `ActiveBias` reckons: generously, since an entry without room is lost.
+        # Generous, as in `ActiveBias`, because an entry without room is lost.
         mean = self.scores.mean(-1, keepdim=True)
         largest = float(emphasis.weights(self.scores, mean).max()) if emphasises else 1.0
         return self.history.make_room(32 + 4 * round(largest))
 
     def weights(self, index: Tensor) -> Tensor:
-        """Return v of the given instances (K, …) of the models as it stands."""
+        """Return the current v of the given instances (K, …) of the models."""
         wide = (-1, *(1 for _ in index.shape[1:]))
         mean = self.scores.mean(-1, dtype=torch.float64).view(wide)
         found = self.scores.gather(1, index.flatten(1)).view(index.shape)
-        # All models at once, as every call costs a launch; without a statistic all scores are 0, so v is 1.
+        # All models at once, because every call costs a launch. Without a statistic all scores are 0: v is 1.
         weights: Tensor = emphasis.weights(found, mean)
         if self._undo_order.any:
             weights = torch.where(self._undo_order.mask.view(wide), 1 / weights, weights)
@@ -112,28 +112,28 @@ class StackedMemory:
         return weights.float()
 
     def draw(self, uniform: Tensor, anywhere: Tensor) -> Tensor:
-        """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for a uniform order."""
+        """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for uniform methods."""
         drawn = draw_directly(self.scores, uniform)
         return torch.where(self._draw_uniformly.mask.view(-1, 1), anywhere, drawn)
 
     def record(self, index: Tensor, prob: Tensor, mask: Tensor | None) -> None:
-        """Append p_t of the instances (K, …) of the models, then let the scores follow."""
+        """Append p_t of the instances (K, …) of the models, then update the scores."""
         rows = self._rows(index)
         if mask is not None:
             rows = torch.where(mask, rows, self.history.num_instances)  # the row that does not count
         rows, prob = rows.flatten(), prob.flatten()
         if self.methods[0].order == "scan":
-            visits = Visits(native(rows), native(prob), 0, 1)  # nothing comes twice in a batch
+            visits = Visits(native(rows), native(prob), 0, 1)  # a batch of a scan has no duplicates
         else:
-            # Sorting leaves every model's visits where they were: its rows are larger than those before.
+            # Sorting keeps the visits of a model together, because its rows follow those of the model before.
             visits = sort_visits(native(rows), native(prob))
-        # The graphs that this is captured in are dropped when the storage moves: it may go on growing.
+        # The storage may grow: the graphs that capture this call are dropped when it moves.
         with self.history.own_capture():
             self.history.append(visits)
         self._score(as_tensor(visits.index).view(self.num_models, -1), range(self.num_models))
 
     def rescore(self) -> None:
-        """Compute every score anew from the histories."""
+        """Compute every score from the histories."""
         size = max(1, _ROWS // self.num_instances)
         for start in range(0, self.num_models, size):
             models = range(start, min(start + size, self.num_models))
@@ -142,7 +142,7 @@ class StackedMemory:
             self._score(rows, models)
 
     def _score(self, rows: Tensor, models: range) -> None:
-        """Bring the scores at `rows` up to date, of which every one of the models has a line."""
+        """Update the scores at `rows`, which has one line per model of `models`."""
         scored = [model for model in models if self.methods[model].statistic is not None]
         if not scored:
             return
@@ -164,7 +164,7 @@ class StackedMemory:
         return {"history": self.history.state_dict(), "scores": self.scores.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load a `state_dict`."""
         self.history.load_state_dict(state["history"])
         self.scores.copy_(state["scores"])
 
@@ -175,8 +175,8 @@ def _scores_of(method: Method, estimated: Estimate) -> Tensor:
     if not method.is_own:
         scores: Tensor = method.statistic(estimated)
         return scores
-    # A user's statistic sees the instances of one model, so that trials do not depend on each other, and is
-    # held to what it must return, as alone.
+    # A user's statistic receives the instances of one model, so that trials are independent. Its result is
+    # checked, as in a run of one model.
     lines = []
     for number in range(len(estimated.count)):
         line = Estimate(*(each[number].flatten() for each in estimated))
@@ -185,7 +185,7 @@ def _scores_of(method: Method, estimated: Estimate) -> Tensor:
 
 
 def _runs(methods: Sequence[Method]) -> Iterator[tuple[Method, slice]]:
-    """Yield every method with the positions at which it stands."""
+    """Yield every method with the slice of its models."""
     start = 0
     for _, group in groupby(methods, key=lambda method: method.name):
         members = list(group)

@@ -1,4 +1,4 @@
-"""SGD with momentum for models whose products run in half precision (GPU only)."""
+"""SGD with momentum for models whose matrix products run in half precision (GPU only)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
@@ -11,11 +11,11 @@ _BLOCK = 2048
 
 @final
 class HalfPrecisionSGD(torch.optim.Optimizer):
-    """`torch.optim.SGD`, for weights of which the forward pass reads copies in half precision.
+    """`torch.optim.SGD` for weights with half-precision copies, which the forward pass reads.
 
-    Gradients come to the copies; weights and momentum stay float32, and a step writes the copies anew. Done
-    by torch, the weights are cast before every forward pass and the gradients after it, which takes long
-    where a fully connected layer is large.
+    The copies receive the gradients. Weights and momentum stay float32, and a step updates the copies. With
+    torch's optimiser, the weights are cast before every forward pass and the gradients after it, which is
+    slow for a large fully connected layer.
     """
 
     def __init__(
@@ -26,9 +26,9 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
         rate: Tensor,
         momentum: float,
     ) -> None:
-        """Train float32 parameters, in groups; `copies` holds the half-precision copy of those that have one.
+        """Train groups of float32 parameters; `copies` holds their half-precision copies, if they have one.
 
-        `rate` is a number on the device, which a CUDA graph reads anew in every replay.
+        `rate` is a number on the device, which a CUDA graph reads in every replay.
         """
         super().__init__(parameters, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
         self._copies = copies
@@ -37,14 +37,14 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of the weights and of their copies."""
+        """Delete the gradients of the weights and of their copies."""
         super().zero_grad(set_to_none)
         for copy in self._copies.values():
             copy.grad = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Move every weight whose gradient is known."""
+        """Update every weight that has a gradient."""
         from activebias.lab.side_by_side import momentum_kernels as kernels
 
         assert closure is None

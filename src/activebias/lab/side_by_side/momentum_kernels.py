@@ -22,7 +22,7 @@ def step(
 ):
     """momentum = MOMENTUM · momentum + gradient + DECAY · parameter; parameter -= rate · momentum.
 
-    `half` gets the new parameter too. Everything is read and written once.
+    `half` receives the new parameter too. Every value is read and written once.
     """
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = offset < SIZE

@@ -1,7 +1,7 @@
-"""Batch norm with leaky ReLU of K models between convolutions (GPU only): the launching of its kernels.
+"""Batch norm with leaky ReLU of K models between convolutions (GPU only): launches of its kernels.
 
-Sums, (2, programs, K, parts, C), come from the convolution before. Moments are (4, K, C): mean, variance (of
-the batch, divided by its number), and the scale and shift that normalise by them.
+Sums, (2, programs, K, parts, C), come from the convolution before. Moments are (4, K, C): mean, variance of
+the batch (divided by its number), and the scale and shift that normalise by them.
 """
 
 from typing import NamedTuple, final
@@ -29,17 +29,17 @@ class Norm(NamedTuple):
     slope: float
 
     def fixed(self) -> Affine:
-        """Return the norm by the running statistics, for evaluation."""
+        """Return scale and shift from the running statistics, for evaluation."""
         scale = self.weight * torch.rsqrt(self.running_var + self.eps)
         return Affine(scale, self.bias - self.running_mean * scale, self.slope)
 
     def by(self, moments: Tensor) -> Affine:
-        """Return the norm by a batch's moments."""
+        """Return scale and shift from a batch's moments."""
         return Affine(moments[2], moments[3], self.slope)
 
 
 def moments_of(sums: Tensor, norm: Norm, number: int) -> Tensor:
-    """Return the moments of `number` values a channel, and note them in the running statistics."""
+    """Return the moments of `number` values per channel, and update the running statistics."""
     from activebias.lab.side_by_side import norm_kernels as kernels
 
     _, programs, num_models, parts, channels = sums.shape
@@ -77,7 +77,7 @@ def pool(values: Tensor, norm: Affine) -> Tensor:
 
 
 def pool_gradient(gradient: Tensor, values: Tensor, norm: Affine) -> tuple[Tensor, Tensor]:
-    """Return the gradient behind the leaky ReLU of `pool`, and its sums."""
+    """Return the gradient at the input of `pool`'s leaky ReLU, and its sums."""
     from activebias.lab.side_by_side import norm_kernels as kernels
 
     num_models, batch, height, width, channels = values.shape
@@ -100,9 +100,10 @@ def norm_gradient(
     moments: Tensor,
     shortcut: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of values, weight and bias from that behind the leaky ReLU and its sums.
+    """Return the gradients of values, weight and bias, given the gradient at the leaky ReLU and its sums.
 
-    A shortcut that began at the values adds its gradient; one of half the size is that of their means.
+    A shortcut that starts at the values adds its gradient; if it has half the size, its gradient is that of
+    means of 2×2 pixels.
     """
     from activebias.lab.side_by_side import norm_kernels as kernels
 

@@ -1,8 +1,8 @@
 """Batch norm with leaky ReLU of K models at once, in Triton (GPU only): values (K, rows, C), channels last.
 
-The sums over all rows come from the convolution before (`patch_kernels`). What follows from them (moments,
-scale, shift, …) is a few numbers a model and channel: a small kernel. One pass forward and one backward are
-left.
+The sums over all rows come from the convolution before (`patch_kernels`). Moments, scale and shift are a few
+numbers per model and channel, which a small kernel computes from the sums. Over the values, only one pass
+forward and one backward remain.
 """
 
 # mypy: ignore-errors
@@ -14,7 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def _total(sums, model, channel, K, PROGRAMS, PARTS: tl.constexpr, C: tl.constexpr, BS: tl.constexpr):
-    """Return both sums (C,) of a model, from those (2, programs, K, parts, C) of a convolution."""
+    """Return both sums (C,) of a model, from the sums (2, programs, K, parts, C) of a convolution."""
     split = tl.arange(0, BS)[:, None]
     place = ((split // PARTS * K + model) * PARTS + split % PARTS) * C + channel[None, :]
     exists = (split < PROGRAMS * PARTS) & (channel < C)[None, :]
@@ -28,9 +28,9 @@ def moments(
     sums, weight, bias, running_mean, running_variance, num_batches, results, NUMBER, EPS, MOMENTUM,
     K, PROGRAMS, PARTS: tl.constexpr, C: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """results (4, K, C) = mean, variance, and the scale and shift that normalise by them; notes the former.
+    """results (4, K, C) = mean, variance, scale and shift; updates the running statistics.
 
-    Running statistics are torch's: their variance is divided by NUMBER - 1.
+    As in torch, the variance of the running statistics is divided by NUMBER - 1.
     """
     model, channel = tl.program_id(0), tl.arange(0, C)
     place = model * C + channel
@@ -51,7 +51,7 @@ def moments(
 
 @triton.jit
 def normalise(values, scale, shift, outputs, SIZE, SLOPE, C: tl.constexpr, BLOCK: tl.constexpr):
-    """outputs = leaky(values · scale + shift), SIZE values a model."""
+    """outputs = leaky(values · scale + shift), SIZE values per model."""
     model = tl.program_id(1).to(tl.int64)
     offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     exists = offset < SIZE
@@ -80,7 +80,7 @@ def pool_gradient(
     values, of_pooled, scale, shift, outputs, sums, SLOPE, B, IMAGES_PER_PROGRAM, K,
     PIXELS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """outputs = g, the gradient behind the leaky ReLU, from that of `pool`; sums = Σ g, Σ g · values."""
+    """outputs = g, the gradient at the leaky ReLU, from the gradient of `pool`; sums = Σ g, Σ g · values."""
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     pixel, channel = tl.arange(0, PIXELS), tl.arange(0, C)
     scales = tl.load(scale + model * C + channel)[None, :]
@@ -106,9 +106,9 @@ def gradient_of_parameters(
     sums, mean, variance, scale, results, NUMBER, EPS, K, PROGRAMS,
     PARTS: tl.constexpr, C: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """results (4, K, C) = the gradients of weight and bias, and what makes the gradient of the values.
+    """results (4, K, C) = the gradients of weight and bias, and two coefficients for the gradient of values.
 
-    dx = scale · (g - mean(g) - normalised(x) · mean(g · normalised(x))): what is affine in x is gathered.
+    dx = scale · (g - mean(g) - normalised(x) · mean(g · normalised(x))): the terms affine in x are collected.
     """
     model, channel = tl.program_id(0), tl.arange(0, C)
     place = model * C + channel
@@ -129,9 +129,9 @@ def gradient_of_values(
     values, gradients, shortcut, scale, by_value, constant, outputs, SIZE,
     W: tl.constexpr, C: tl.constexpr, SHORTCUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """outputs = scale · g + by_value · x + constant (what mean and variance add is affine in x) + shortcut's.
+    """outputs = scale · g + by_value · x + constant (the terms of mean and variance) + shortcut's gradient.
 
-    SHORTCUT: "none"; "same"; "halved": the gradient of means of 2×2 pixels, with C / 2 more channels each
+    SHORTCUT: "none"; "same"; "halved": the gradient of means of 2×2 pixels, with C / 2 more channels on each
     side.
     """
     model = tl.program_id(1).to(tl.int64)
@@ -149,7 +149,7 @@ def gradient_of_values(
         result += tl.load(shortcut + model * SIZE + offset, mask=exists, other=0.0).to(tl.float32)
     if SHORTCUT == "halved":
         pixel, channel = offset // C, offset % C
-        # Rows of all images are one sequence: every two of them share a row of the smaller images.
+        # The rows of all images are one sequence: two of them share a row of the smaller images.
         smaller = pixel // W // 2 * (W // 2) + pixel % W // 2
         place = model * (SIZE // 2) + smaller * (2 * C) + C // 2 + channel
         result += 0.25 * tl.load(shortcut + place, mask=exists, other=0.0).to(tl.float32)

@@ -1,10 +1,10 @@
-"""3×3 convolutions of K models with few channels, and what stands around them, in Triton (GPU only).
+"""3×3 convolutions of K models with few channels, with shortcuts and sums for norms, in Triton (GPU only).
 
-Values are (K, B, H, W, C), channels last; weights (K, O, C, 3, 3), as the layer holds them. A row of the
-product is a patch of Q × P output positions, and its columns are (q, p, o). The patch reads ROWS × SPAN
-positions of the input, SPAN · C values in one piece. So an input is read 4 times instead of 9 (Q = P = 2),
-and the matrix units get 64 columns where a model has 16 channels. That doubles the operations, which are
-not what these nets wait for: it is the traffic between memory, caches and multiprocessors.
+Values are (K, B, H, W, C), channels last; weights (K, O, C, 3, 3), as in the layer. A row of the product is a
+patch of Q × P output positions, and its columns are (q, p, o). The patch reads ROWS × SPAN positions of the
+input, SPAN · C contiguous values. An input is therefore read 4 times instead of 9 (Q = P = 2), and the matrix
+units get 64 columns for a model with 16 channels. That doubles the operations, but the time of these nets is
+the traffic between memory, caches and multiprocessors.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ import triton.language as tl
 
 @triton.jit
 def _tap(near, far, S: tl.constexpr, OFFSET: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """Return which of a window's 3 places joins the input `far` of a patch to its output `near`."""
+    """Return the place in the window, of 3, that joins the input `far` of a patch to its output `near`."""
     if TRANSPOSED:
         return near + 1 - S * (far + OFFSET)
     return far - S * near
@@ -50,7 +50,7 @@ def _patches(
     ROWS: tl.constexpr, SPAN: tl.constexpr, DEPTH: tl.constexpr,
     STEP_H: tl.constexpr, STEP_W: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Return DEPTH rows of the patches (y, x), from `row` on: (BM, DEPTH · SPAN · C)."""
+    """Return DEPTH rows of the patches (y, x), starting at `row`: (BM, DEPTH · SPAN · C)."""
     inner = tl.arange(0, DEPTH * SPAN * C)
     below = inner // (SPAN * C)
     h, w = y * STEP_H + row + OFFSET, x * STEP_W + column + OFFSET
@@ -65,9 +65,9 @@ def _patches(
 
 @triton.jit
 def _sum(values, EARLY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """Return the sum of all rows, (BN,); not EARLY: of the rows that one thread holds, (4, 8, BN).
+    """Return the sum of all rows, (BN,); if not EARLY, only over the rows of a thread, (4, 8, BN).
 
-    The latter is cheap, so it is done tile by tile; the rest of the sum follows once a program.
+    The sum within a thread is cheap and done for every tile; the rest of the sum is done once per program.
     """
     if EARLY:
         total = tl.sum(values, 0)
@@ -79,13 +79,13 @@ def _sum(values, EARLY: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
 
 @triton.jit
 def halve(values, outputs, SIZE, W: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr):
-    """outputs (…, H / 2, W / 2, 2 · C) = means of 2×2 positions, with C / 2 channels of zeros each side."""
+    """outputs (…, H / 2, W / 2, 2 · C) = means of 2×2 positions, with C / 2 zero channels on each side."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = offset < SIZE
     channel = offset % (2 * C) - C // 2
     inside = exists & (channel >= 0) & (channel < C)
     pixel = offset // (2 * C)
-    # Rows of all images are one sequence: every two of them make one.
+    # The rows of all images are one sequence: two of them give one output row.
     place = values + (pixel // (W // 2) * 2 * W + pixel % (W // 2) * 2) * C + channel
     total = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(place + C, mask=inside, other=0.0).to(tl.float32)
@@ -105,13 +105,13 @@ def convolve(
     SHORTCUT: tl.constexpr, AFTER: tl.constexpr, RAW: tl.constexpr,
     RESIDENT: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """outputs = convolution of values (or, by other weights, the gradient of its input) + shortcut.
+    """outputs = convolution of values (or, with other weights, the gradient of its input) + shortcut.
 
-    Weights are arranged. SHORTCUT tells whether there is one. AFTER it:
-    "moments": sums = Σ output, Σ output², for the batch norm that follows.
-    "gradient": `normed` went through batch norm and leaky ReLU before it came here: outputs = g, the gradient
-    behind that ReLU, and sums = Σ g, Σ g · normed.
-    "activate": activated = leaky(output · scale + shift), for evaluation; RAW tells whether to write outputs.
+    Weights are arranged. SHORTCUT is whether there is a shortcut. AFTER is the last step:
+    "moments": sums = Σ output, Σ output², for the next batch norm.
+    "gradient": the input of the layer is leaky(norm(`normed`)): outputs = g, the gradient at that leaky ReLU,
+    and sums = Σ g, Σ g · normed.
+    "activate": activated = leaky(output · scale + shift), for evaluation; RAW is whether to write outputs.
     Sums are (2, programs, K, Q · P · OUT). RESIDENT: a program keeps all weights for its tiles.
     """
     program, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -146,7 +146,7 @@ def convolve(
         corner = ((image * H + y * Q) * W + x * P) * OUT
         place = size + corner[:, None] + (below * (W * OUT) + column_of % (P * OUT))[None, :]
         there = exists[:, None] & (column_of >= 0)[None, :]
-        if RESIDENT:  # what the products meet afterwards is asked for before them, and comes meanwhile
+        if RESIDENT:  # start the loads for the last step before the products, so that they overlap
             if SHORTCUT:
                 added = tl.load(shortcut + place, mask=there, other=0.0)
             if AFTER == "gradient":
@@ -212,7 +212,7 @@ def weight_gradient(
 ):  # fmt: skip
     """partial (programs, K, ROWS, COLUMNS, SPAN · C, Q · P · OUT) = Σ patch[inner] · gradient[outer].
 
-    A program takes AT_ONCE rows of the patches; `fold` adds up what belongs to one weight.
+    A program handles AT_ONCE rows of the patches; `fold` adds the parts of each weight.
     """
     program, model = tl.program_id(0), tl.program_id(2).to(tl.int64)
     first_row = tl.program_id(1) * AT_ONCE

@@ -1,4 +1,4 @@
-"""3×3 convolutions of K models with few channels: which patches they go by, and the launching of kernels."""
+"""3×3 convolutions of K models with few channels: the sizes of patches, and launches of the kernels."""
 
 from functools import cache
 from typing import Any, NamedTuple, final
@@ -6,17 +6,17 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-# Values of a patch that are multiplied at once, of one of its rows and in all: more would not fit.
+# The most values of a patch that are multiplied at once, of one row and of all rows: more would not fit.
 _WIDEST, _DEEPEST = 128, 256
 _BLOCK = 2048
 
 
 @final
 class Tile(NamedTuple):
-    """How a kernel goes through a layer: patches at a time, warps, loads in flight.
+    """The tiling of a kernel: patches per tile, warps, loads in flight.
 
-    `programs` that keep the weights and share all patches, or 0: one for every tile. `rows` of the window at
-    once, in a weight gradient.
+    `programs` is the number of programs that keep the weights and share all patches, or 0 for one program per
+    tile. `rows` is the number of window rows at once, in a weight gradient.
     """
 
     size: int
@@ -26,7 +26,7 @@ class Tile(NamedTuple):
     rows: int = 1
 
 
-# By the kernel, the inner channels of its layer and the stride: what was fastest on an H200.
+# By kernel, inner channels of the layer and stride: the fastest tiles on an H200.
 _TILES: dict[tuple[str, int, int], Tile] = {
     ("moments", 3, 1): Tile(64, 4, 1, 528),
     ("moments", 16, 1): Tile(64, 4, 1, 396),
@@ -52,12 +52,12 @@ _TILES: dict[tuple[str, int, int], Tile] = {
     ("weights", 32, 2): Tile(64, 4, 3, 264),
     ("weights", 64, 1): Tile(64, 4, 3, 264),
 }
-# In float32 values take twice the room.
+# float32 values need twice the space.
 _WIDE_TILE, _WIDE_WEIGHTS_TILE = Tile(64, 4, 1), Tile(32, 4, 1, 264)
 
 
 def _tile_of(kernel: str, layer: "Layer", values: Tensor) -> Tile:
-    """Return how a kernel goes through the patches of a layer."""
+    """Return the tile of a kernel for a layer."""
     if values.dtype == torch.float32:
         return _WIDE_WEIGHTS_TILE if kernel == "weights" else _WIDE_TILE
     return _TILES[kernel, layer.inner, layer.stride]
@@ -67,7 +67,7 @@ def _tile_of(kernel: str, layer: "Layer", values: Tensor) -> Tile:
 class Layer(NamedTuple):
     """A 3×3 convolution with a margin of one zero: its channels, its stride and the size of its input.
 
-    `stored` are the channels that the input has in memory, where those that no weight reads are zeros.
+    `stored` is the number of channels in the input's storage; channels that no weight reads are zeros.
     """
 
     inner: int
@@ -115,7 +115,7 @@ def _geometry(layer: Layer, *, transposed: bool = False, deep: bool = False) -> 
 
 @final
 class Affine(NamedTuple):
-    """leaky(values · scale + shift): a batch norm, (K, C) each, and the ReLU behind it."""
+    """leaky(values · scale + shift): a batch norm, (K, C) each, and the ReLU after it."""
 
     scale: Tensor
     shift: Tensor
@@ -127,7 +127,7 @@ def convolve(
 ) -> tuple[Tensor, Tensor]:
     """Convolve values (K, B, H, W, C) with weights (K, O, C, 3, 3), and add a shortcut.
 
-    Returns the outputs and the sums (2, …, K, …, O) of which `norm.moments_of` makes their moments.
+    Returns the outputs and the sums (2, …, K, …, O), from which `norm.moments_of` computes the moments.
     """
     outputs, _, sums = _launch("moments", layer, values, weight, shortcut=shortcut)
     return outputs, sums
@@ -141,9 +141,9 @@ def input_gradient(
     norm: Affine,
     shortcut: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradient behind the leaky ReLU that made the layer's input, and the sums of its norm.
+    """Return the gradient at the leaky ReLU before the layer, and the sums for its norm.
 
-    The input is norm(`before`). A shortcut's gradient is added to the convolution's.
+    The layer's input is norm(`before`). The gradient of a shortcut is added.
     """
     outputs, _, sums = _launch(
         "gradient", layer, gradient, weight, before=before, norm=norm, shortcut=shortcut
@@ -166,7 +166,7 @@ def activate(
 
 
 def halve(values: Tensor) -> Tensor:
-    """Average every 2×2 positions, and put half as many channels of zeros on both sides."""
+    """Average 2×2 positions, and add half as many channels of zeros on both sides."""
     from activebias.lab.side_by_side import patch_kernels as kernels
 
     num_models, batch, height, width, channels = values.shape
@@ -210,7 +210,7 @@ def _launch(
     sums = values.new_empty(
         (2, programs, num_models, parts, outer) if after != "activate" else (1,), dtype=torch.float32
     )
-    norm = norm or Affine(sums, sums, 0.0)  # which is not read
+    norm = norm or Affine(sums, sums, 0.0)  # a placeholder, which the kernel does not read
     kernels.convolve[(programs, num_models)](
         values, arranged, outputs, activated, outputs if shortcut is None else shortcut,
         outputs if before is None else before, norm.scale, norm.shift, sums,
@@ -255,7 +255,7 @@ def _named(geometry: dict[str, Any], names: str) -> dict[str, Any]:
 
 
 def _shares(geometry: dict[str, Any], batch: int, num_models: int, tile: Tile) -> tuple[int, int]:
-    """Return how many programs share a model's patches, and how many tiles each of them takes."""
+    """Return how many programs share a model's patches, and the number of tiles per program."""
     patches = batch * (geometry["H"] // geometry["Q"]) * (geometry["W"] // geometry["P"])
     tiles = -(-patches // tile.size)
     share = -(-tiles // max(1, min(tiles, tile.programs // num_models))) if tile.programs else 1
@@ -263,5 +263,5 @@ def _shares(geometry: dict[str, Any], batch: int, num_models: int, tile: Tile) -
 
 
 def _precision(values: Tensor) -> str:
-    # In float32 three products of 11 bits stand for one of 24: as exact as need be, on the matrix units.
+    # In float32, three 11-bit products replace one 24-bit product: exact enough, and on the matrix units.
     return "tf32x3" if values.dtype == torch.float32 else "tf32"

@@ -1,4 +1,4 @@
-"""ReLU and max-pooling of 2×2 of K models at once, in Triton (GPU only): values (images, H, W, C)."""
+"""ReLU and 2×2 max-pooling of K models at once, in Triton (GPU only): values (images, H, W, C)."""
 
 # mypy: ignore-errors
 # (Triton's language has no types.)
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def _corner(offset, H, W, C: tl.constexpr):
-    """Return where the window of a pooled value begins."""
+    """Return the offset of the first value in the window of a pooled value."""
     channel, x = offset % C, (offset // C) % (W // 2)
     y = (offset // (C * (W // 2))) % (H // 2)
     image = offset // (C * (W // 2) * (H // 2))
@@ -31,7 +31,7 @@ def pool(values, outputs, SIZE, H, W, C: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def pool_gradient(values, gradients, outputs, SIZE, H, W, C: tl.constexpr, BLOCK: tl.constexpr):
-    """Give the gradient to the first of the largest values of a window, if it is above 0."""
+    """Pass the gradient to the first of the largest values of a window, if it is above 0."""
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = offset < SIZE
     corner = _corner(offset, H, W, C)

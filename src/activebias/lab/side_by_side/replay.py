@@ -1,4 +1,4 @@
-"""Calls that become one launch: a function of the device's state alone, recorded as a CUDA graph."""
+"""Records a function that depends only on the device's state as a CUDA graph, and replays it."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -7,7 +7,7 @@ import torch
 
 from activebias.internal import no_garbage_collection
 
-# What a first call sets up (handles, compiled kernels, an optimiser's state) must be there before a capture.
+# The first calls set up handles, compiled kernels and an optimiser's state, which a capture needs.
 _CALLS_BEFORE_CAPTURE = 3
 
 
@@ -15,12 +15,12 @@ _CALLS_BEFORE_CAPTURE = 3
 class Replayed:
     """Calls `function`, which reads and changes the device's state in place and returns nothing.
 
-    On a GPU the first few calls run as they are; then the function is recorded once and replayed: an
-    iteration of hundreds of small kernels costs the host one launch. Without `records` it is always called.
+    On a GPU the first calls run normally. Then the function is recorded once and replayed: an iteration of
+    hundreds of small kernels costs the host one launch. Without `records` it is always called.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device, *, records: bool = True) -> None:
-        """Begin without a graph."""
+        """Start without a graph."""
         self._records = records and device.type == "cuda"
         self._function = function
         self._num_calls = 0

@@ -1,8 +1,8 @@
 """The residual nets of K models as one, on a GPU: the whole forward and backward pass, kernel by kernel.
 
-Layer by layer under `vmap`, half of the time goes into passes over the activations that do nothing but add,
-sum or mask. Written out as a whole, every convolution adds the shortcut, and sums what the next batch norm
-needs, while its result is at hand.
+Layer by layer under `vmap`, half of the time goes into passes over the activations that only add, sum or
+mask. Here every convolution also adds the shortcut and computes the sums for the next batch norm, while its
+result is in registers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ _SIZE = 32
 
 @final
 class _Unit(NamedTuple):
-    """The layers of a residual unit; `shared`: its shortcut begins behind the first norm."""
+    """The layers of a residual unit; `shared`: its shortcut starts after the first norm."""
 
     shared: bool
     first: Layer
     second: Layer
 
     def shortcut(self, values: Tensor, activated: Tensor) -> Tensor:
-        """Return what is added to the unit's result: its input, before or behind the first norm."""
+        """Return the shortcut: the unit's input, before or after the first norm."""
         begin = activated if self.shared else values
         return begin if self.first.stride == 1 else halve(begin)
 
@@ -46,7 +46,7 @@ class StackedResidualNet:
     """Runs K residual nets of one architecture, given their stacked parameters and buffers by name."""
 
     def __init__(self, template: ResidualNet) -> None:
-        """Take the layers' shapes and settings; weights come with every call."""
+        """Use the layers' shapes and settings; every call receives the weights."""
         self._first = Layer(3, 16, 1, _SIZE, STORED_CHANNELS)
         self._units: list[_Unit] = []
         size = _SIZE
@@ -75,7 +75,7 @@ class StackedResidualNet:
         ]
 
     def logits(self, parameters: State, buffers: State, images: Tensor) -> Tensor:
-        """Return the training-mode logits (K, B, C) of images (K, B, 3, 32, 32); notes running statistics."""
+        """Return training-mode logits (K, B, C) of images (K, B, 3, 32, 32); updates running statistics."""
         names = self._convolutions + self._norm_parameters
         given = [parameters[name] for name in names]
         features: Tensor = _Features.apply(self, buffers, images, *given)  # type: ignore[no-untyped-call]
@@ -102,7 +102,7 @@ class StackedResidualNet:
         return _linear(parameters, activated.flatten(2, 3).mean(2))
 
     def norm(self, name: str, parameters: State, buffers: State) -> Norm:
-        """Return the norm of a name."""
+        """Return the norm with the given name."""
         eps, momentum, slope = self._settings[name]
         return Norm(
             parameters[f"{name}.weight"].detach(),
@@ -116,7 +116,7 @@ class StackedResidualNet:
         )
 
     def forward(self, buffers: State, images: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return the features (K, B, 64) and what the backward pass needs beside the parameters."""
+        """Return the features (K, B, 64), and the tensors that the backward pass needs."""
         weights, norms = self._parted(buffers, given)
         inputs = standardised(images, weights[0].dtype)
         kept = [inputs]

@@ -1,4 +1,4 @@
-"""Missing trials × methods in groups that fit into RAM, each trained side by side and then stored."""
+"""Divides missing trials × methods into groups that fit into RAM, and trains one group after the other."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,10 +26,10 @@ Missing = Mapping[int, Sequence[Method]]
 
 
 def can_stack(recipe: Recipe, dataset: Dataset) -> bool:
-    """Tell whether the recipe's models can be trained side by side.
+    """Return whether the recipe's models can be trained side by side.
 
-    The lab's own can. A model of a user's own may use torch's global random state, or what `vmap` cannot map:
-    those are trained one by one.
+    The lab's models can. Other models are trained one by one: they may use torch's global random state, or
+    operations that `vmap` does not support.
     """
     model = recipe.model(dataset, derived_generator(0, "can stack"))
     ours = isinstance(model, LabModel) and type(model).__module__.startswith("activebias.lab.models")
@@ -44,9 +44,9 @@ def run_side_by_side(
     listener: Listener,
     teacher: Tensor | None,
 ) -> dict[int, list[Method]]:
-    """Train what is missing where several models at once are of use; return what is still missing.
+    """Train missing trials side by side where that saves time; return the trials that are still missing.
 
-    On a GPU it must be the current one: kernels, graphs and the learning rate go there.
+    A GPU must be the current device: kernels, graphs and the learning rate use the current device.
     """
     device = torch.device(place.device)
     first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
@@ -68,7 +68,7 @@ def run_side_by_side(
         ]
         if not lanes:
             continue
-        # Stopped groups go on as they were, even if the free RAM now suggests other groups.
+        # Stopped groups resume unchanged, even if the free RAM now suggests other groups.
         stopped, waiting = _take_up(recipe, lanes, place)
         groups = [make(each) for each in stopped]
         listener.on_recount(_epochs(groups) + epochs_of(recipe, waiting) - epochs_of(recipe, lanes))
@@ -94,12 +94,12 @@ def _epochs(groups: Iterable[Group]) -> int:
 
 
 def _train_each(groups: Iterable[Group]) -> list[int]:
-    """Train one after the other; return the sizes that fitted, of those that ran out of RAM."""
+    """Train the groups in order; for groups that ran out of RAM, return the sizes that fitted."""
     return [fitted for group in groups if (fitted := group.train()) < len(group.lanes)]
 
 
 def _train(groups: Sequence[Group], make: Callable[[Sequence[Lane]], Group], listener: Listener) -> list[int]:
-    """As `_train_each`, but groups after one that ran out of RAM are no larger than what fitted."""
+    """Like `_train_each`, but after a group ran out of RAM, later groups have at most the fitting size."""
     waiting, fitted = deque(groups), []
     while waiting:
         fitted += _train_each([waiting.popleft()])
@@ -112,9 +112,10 @@ def _train(groups: Sequence[Group], make: Callable[[Sequence[Lane]], Group], lis
 
 
 def _take_up(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> tuple[list[list[Lane]], list[Lane]]:
-    """Return the groups among the lanes that a run before this one was stopped in, and the other lanes.
+    """Return the groups of lanes that can resume from a checkpoint, and the other lanes.
 
-    Of a group that is not wanted as a whole, or not at once, the lanes that are wanted go on by themselves.
+    If only some lanes of a stopped group are wanted, or the group is too large, the wanted lanes form new
+    groups.
     """
     waiting = {key_of(lane): lane for lane in lanes}
     taken = []
@@ -127,12 +128,13 @@ def _take_up(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> tuple[list[
             parts = in_groups(wanted, place.side_by_side or len(wanted))
             group.hand_on([GroupCheckpoint(recipe, place, [key_of(lane) for lane in part]) for part in parts])
             if len(wanted) == len(group.runs):
-                group.remove()  # all of it is in the parts now, and it may be gigabytes
+                group.remove()  # the parts hold its whole state, which may be gigabytes
         taken += parts
     return taken, list(waiting.values())
 
 
 def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, place: Place) -> str:
     sizes = " + ".join(str(len(group)) for group in groups)
-    limit = f"--side-by-side {most}" if place.side_by_side else f"{place.device} takes {most} at once"
-    return f"{recipe.name}: {sizes} models side by side ({limit})."
+    limit = f"--side-by-side {most}" if place.side_by_side else f"at most {most} at once on {place.device}"
+    models = "model" if sizes == "1" else "models"
+    return f"{recipe.name}: {sizes} {models} side by side ({limit})."

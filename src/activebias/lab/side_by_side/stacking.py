@@ -1,4 +1,4 @@
-"""K models of one architecture as one: every parameter gets a leading dimension of length K."""
+"""Stacks K models of one architecture: every parameter gets a leading dimension of length K."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -19,17 +19,17 @@ State = dict[str, Tensor]
 
 @final
 class Stack:
-    """The parameters and buffers of K models, and their forward passes as one.
+    """The parameters and buffers of K models, and one forward pass for all of them.
 
-    What never changes in training (word vectors, a mean image) is held once for all models. With
-    `half_precision` the products run in bf16, on copies of the weights, to which the gradients come
-    (`copies`); what is learned, and batch norm's own parameters, stay in float32.
+    Constants (word vectors, a mean image) are held once for all models. With `half_precision`, products run
+    in bf16 on copies of the weights, and the copies receive the gradients (`copies`). Weights and the
+    parameters of batch norms stay float32.
     """
 
     def __init__(
         self, template: nn.Module, parameters: State, buffers: State, shared: State, *, half_precision: bool
     ) -> None:
-        """Use stacked parameters and buffers; `template` gives the layers only."""
+        """Use stacked parameters and buffers; `template` provides only the layers."""
         self._template = template
         self.half_precision = half_precision
         self.convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in template.modules())
@@ -50,9 +50,9 @@ class Stack:
         first = next(iter(self.parameters.values()))
         self.size, self.device = first.shape[0], first.device
         on_gpu = self.device.type == "cuda"
-        # A net with a form for K models as a whole needs neither `vmap` nor other layers.
+        # A net with its own form for K models needs neither `vmap` nor other layers.
         self._whole = StackedResidualNet(template) if on_gpu and isinstance(template, ResidualNet) else None
-        # How a model looks with a GPU's layers; the original stays what one model alone runs.
+        # The model with layers for a GPU; the original is still used to run one model alone.
         replace = on_gpu and self._whole is None
         layers = with_stackable_layers(copy.deepcopy(template)) if replace else template
         self._training = _Logits(layers).train()
@@ -90,11 +90,11 @@ class Stack:
 
     @property
     def copies(self) -> dict[Tensor, Tensor]:
-        """The half-precision copies by the parameters that they are of."""
+        """The half-precision copies, by their parameters."""
         return {self.parameters[name]: copy for name, copy in self._half.items()}
 
     def logits(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Return the training-mode logits (K, B, …, C) of inputs (K, B, …): every model has its own batch."""
+        """Return the training-mode logits (K, B, …, C) of inputs (K, B, …), one batch per model."""
         if self._whole is not None:
             return self._whole.logits({**self.parameters, **self._half}, self.buffers, *inputs).float()
         return self._run(self._training, inputs, 0)
@@ -106,7 +106,7 @@ class Stack:
         return self._run(self._evaluation, inputs, None)
 
     def groups_by_decay(self) -> list[dict[str, Any]]:
-        """Return the parameters as an optimiser takes them, grouped by the strength of their regulariser."""
+        """Return the parameters in groups for an optimiser, by the strength of their regulariser."""
         model: Any = self._template
         decay: dict[str, float] = model.weight_decay()
         return [
@@ -129,11 +129,11 @@ class Stack:
         return {f"model.{name}": value for name, value in state.items()}
 
     def state_dict(self) -> dict[str, State]:
-        """Return what changes in training, without copying it."""
+        """Return the tensors that training changes, without a copy."""
         return {"parameters": {k: v.detach() for k, v in self.parameters.items()}, "buffers": self.buffers}
 
     def load_state_dict(self, state: dict[str, State]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load a `state_dict`."""
         with torch.no_grad():
             for own, new in ((self.parameters, state["parameters"]), (self.buffers, state["buffers"])):
                 for name, value in own.items():
@@ -143,7 +143,7 @@ class Stack:
 
 
 def changing_buffers(model: nn.Module) -> list[str]:
-    """Return the names of the buffers that training changes: of batch norms and of our dropout."""
+    """Return the names of the buffers that training changes, in batch norms and our dropout."""
     return [
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()

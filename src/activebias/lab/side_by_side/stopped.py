@@ -1,4 +1,4 @@
-"""What a group of models that was stopped leaves on the disk, and how others go on from it."""
+"""Checkpoints of groups: found after an interruption, and divided into checkpoints of smaller groups."""
 
 import hashlib
 import json
@@ -18,16 +18,16 @@ _CONTENTS = {"stack", "optimiser", "memory", "trials", "test_error", "train_erro
 
 
 def key_of(lane: Lane) -> RunKey:
-    """Return what the lane's result will go by."""
+    """Return the key of the lane's result."""
     return lane.method.name, lane.seed, rule_of(lane.method)
 
 
 @final
 class GroupCheckpoint:
-    """The state of a group's lanes in a file, and in another, small one, whose state it is and how old."""
+    """Two files: the state of a group's lanes, and a small label with their keys and the epoch."""
 
     def __init__(self, recipe: Recipe, place: Place, runs: Sequence[RunKey]) -> None:
-        """Use the files of exactly these lanes in this order, whether there are any or not."""
+        """Use the files of exactly these lanes in this order; the files may not exist yet."""
         self.runs = list(runs)
         self.seeds = sorted({seed for _, seed, _ in runs})
         self.epoch = 0
@@ -36,31 +36,31 @@ class GroupCheckpoint:
         self._label = self._file.path.with_suffix(".json")
 
     def due(self) -> bool:
-        """Tell whether the last write is old enough for another one."""
+        """Return whether the last write is old enough for another write."""
         return self._file.due()
 
     def write(self, state: dict[str, Any]) -> None:
-        """Write whose state it is, then the state: what a kill leaves of it can be found and removed."""
+        """Write the label, then the state: the label finds temporary files of a killed process."""
         label = {"epoch": len(state["test_error"]), "runs": self.runs}
-        # FileNotFoundError: another process that works on the same trials has finished.
+        # FileNotFoundError: another process has finished the same trials and removed the folder.
         with suppress(FileNotFoundError), replacing(self._label) as temporary:
             temporary.write_text(json.dumps(label), encoding="utf-8")
         self._file.write(state)
 
     def exists(self) -> bool:
-        """Tell whether there is a state, and not only whose it was to be."""
+        """Return whether there is a state, not only a label."""
         return self._file.path.exists()
 
     def read(self) -> dict[str, Any] | None:
-        """Return the state, or None where there is none that can be used."""
+        """Return the state, or None if there is no usable state."""
         state = self._file.read()
         if state is not None and not state.keys() >= _CONTENTS:
-            _log.warning("%s is no state of this version: training begins again.", self._file.path)
+            _log.warning("%s is not a state of this version: training begins again.", self._file.path)
             return None
         return state
 
     def remove(self) -> None:
-        """Remove both files; the label last, by which the other one is found."""
+        """Remove both files, the label last: it is needed to find the state."""
         self._file.remove()
         remove_leftovers(self._label)
         self._label.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ class GroupCheckpoint:
             self._label.parent.rmdir()
 
     def hand_on(self, parts: Sequence["GroupCheckpoint"]) -> None:
-        """Write the parts' checkpoints from this one's: what they have done need not be done again."""
+        """Divide this checkpoint into checkpoints of `parts`, which then resume from the same epoch."""
         if (state := self.read()) is None:
             return
         for part in parts:
@@ -77,13 +77,13 @@ class GroupCheckpoint:
             try:
                 cut = part_of_state(state, lanes, trials)
             except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
-                _log.warning("%s cannot be cut (%s): training begins again.", self._file.path, error)
+                _log.warning("%s cannot be divided (%s): training begins again.", self._file.path, error)
                 return
             part.write(cut)
 
 
 def stopped_groups(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
-    """Return what was stopped, the furthest first: a lane may be in a group and in a part cut out of it."""
+    """Return the stopped groups, latest epoch first: a lane may be in a group and in a part of the group."""
     return sorted(
         (group for group in _labelled(recipe, place) if group.exists()), key=lambda group: -group.epoch
     )
@@ -92,7 +92,9 @@ def stopped_groups(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
 def _labelled(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
     found = []
     for path in place.checkpoint_files(recipe, "side-by-side-*.json"):
-        with suppress(OSError, ValueError, TypeError, KeyError):  # removed meanwhile, or half written
+        with suppress(
+            OSError, ValueError, TypeError, KeyError
+        ):  # removed by another process, or half written
             label = json.loads(path.read_text(encoding="utf-8"))
             runs: list[RunKey] = [(name, int(seed), rule) for name, seed, rule in label["runs"]]
             if runs:
@@ -103,7 +105,7 @@ def _labelled(recipe: Recipe, place: Place) -> list[GroupCheckpoint]:
 
 
 def remove_finished(recipe: Recipe, place: Place, stored: Collection[RunKey]) -> None:
-    """Remove the checkpoints of groups whose results are all in the store, and what nobody could find."""
+    """Remove checkpoints of groups whose results are all stored, and states without a label."""
     for group in _labelled(recipe, place):
         if all(run in stored for run in group.runs):
             group.remove()

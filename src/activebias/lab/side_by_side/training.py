@@ -1,4 +1,4 @@
-"""Trials × methods trained side by side: K models, one loop, each exactly as it would be trained alone."""
+"""Trains trials × methods side by side: K models in one loop, each as if it were trained alone."""
 
 import time
 import weakref
@@ -22,7 +22,7 @@ from activebias.lab.side_by_side.stacking import Stack
 from activebias.training.examples import IGNORE
 from activebias.training.randomness import derived_generator
 
-# Sentences of one iteration are padded to a multiple of this on a GPU: one graph for every width.
+# On a GPU, the sentences of an iteration are padded to a multiple of this: every width needs a graph.
 _WIDTH_STEP = 16
 
 
@@ -37,8 +37,8 @@ class Lane(NamedTuple):
 class SideBySide:
     """K models in training: one lane for every (trial, method), all scanning or all drawing.
 
-    A burn-in is a run of the lanes (trial, scan) or (trial, uni): that is what every method does in it.
-    `branch` then copies them for the methods.
+    A burn-in is a run of the lanes (trial, scan) or (trial, uni), because all methods are equal in it.
+    `branch` then copies these lanes for the methods.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SideBySide:
         *,
         emphasises: bool,
     ) -> None:
-        """Use the parts as they are; `begin` and `branch` make them."""
+        """Use the given parts; `begin` and `branch` make them."""
         self.trials, self.lanes = trials, tuple(lanes)
         self.stack, self.memory = stack, memory
         self.emphasises = emphasises
@@ -61,14 +61,14 @@ class SideBySide:
         self.seconds = 0.0
         self.scans = lanes[0].method.order == "scan"
         self._trial = torch.tensor([trials.seeds.index(lane.seed) for lane in lanes], device=self.device)
-        # What an iteration reads: its number, and the epoch's random numbers, always at the same address.
+        # An iteration reads its number and the epoch's random numbers, always at the same addresses.
         self._iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._numbers: EpochNumbers | None = None
         self._replayed: dict[int | None, Replayed] = {}
 
     @staticmethod
     def begin(trials: TrialData, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
-        """Begin at epoch 0, with the initial weights that the trials have alone."""
+        """Begin at epoch 0, with the initial weights of trials that are trained alone."""
         recipe, dataset = trials.recipe, trials.dataset
         models = {seed: recipe.model(dataset, derived_generator(seed, "weights")) for seed in trials.seeds}
         stack = Stack.of(
@@ -86,7 +86,7 @@ class SideBySide:
         return SideBySide(trials, lanes, stack, memory, emphasises=emphasises)
 
     def branch(self, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
-        """Return a run of other lanes that goes on from here: each from this run's lane of the same trial."""
+        """Return a run of other lanes; each continues from this run's lane of the same trial."""
         parents = {lane.seed: position for position, lane in enumerate(self.lanes)}
         if self.lanes == tuple(lanes):
             parent = torch.arange(len(lanes), device=self.device)
@@ -115,11 +115,11 @@ class SideBySide:
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that are done."""
+        """The number of finished epochs."""
         return len(self.test_error)
 
     def train_epoch(self) -> None:
-        """Train all lanes for an epoch, and note their errors after it."""
+        """Train all lanes for an epoch, and append their errors to the curves."""
         started = time.perf_counter()
         self._prepare_epoch()
         self._train_epoch()
@@ -133,16 +133,16 @@ class SideBySide:
         for iteration in range(self.trials.num_iterations):
             width = None if widths is None else self._padded(widths[iteration])
             if width not in self._replayed:
-                # A weak reference: a run that is done must free its memory at once, for the next one.
+                # A weak reference, so that a finished run frees its RAM at once for the next run.
                 iterate = partial(SideBySide._iterate, weakref.proxy(self), width)
-                # A statistic of the user's may do what no graph can hold.
+                # A user's statistic may use operations that a graph cannot record.
                 records = not self.memory.has_own_statistic
                 self._replayed[width] = Replayed(iterate, self.device, records=records)
             self._replayed[width]()
 
     def _prepare_epoch(self) -> None:
         if self.memory.make_room(emphasises=self.emphasises):
-            self._replayed.clear()  # the graphs hold the address of the storage that was too small
+            self._replayed.clear()  # the graphs hold the address of the old storage
         numbers = self.trials.numbers(self.epoch, scans=self.scans)
         if self._numbers is None:
             self._numbers = numbers
@@ -163,7 +163,7 @@ class SideBySide:
         return min(-(-width // _WIDTH_STEP) * _WIDTH_STEP, longest)
 
     def _iterate(self, width: int | None) -> None:
-        """One iteration of all lanes (Algorithm 1); nothing in it waits for the device."""
+        """Train one iteration of all lanes (Algorithm 1), without waiting for the device."""
         index = self._draw()
         inputs, targets, instances = self._gather(index, width)
         mask = None if self.trials.tokens is None else targets != IGNORE
@@ -192,7 +192,7 @@ class SideBySide:
         return self.memory.draw(self._now(numbers.uniform), order)
 
     def _now(self, numbers: Tensor) -> Tensor:
-        """Return the iteration's numbers (S, T, …), for every lane those of its trial."""
+        """Return the iteration's numbers (S, T, …), for every lane the numbers of its trial."""
         return numbers.index_select(1, self._iteration).squeeze(1).index_select(0, self._trial)
 
     def _gather(self, index: Tensor, width: int | None) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
@@ -218,7 +218,7 @@ class SideBySide:
         return losses.view(targets.shape), prob.view(targets.shape)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the following epochs depend on, and the curves so far."""
+        """Return the curves and all state that the next epochs depend on."""
         return {
             "stack": self.stack.state_dict(),
             "optimiser": [dict(self.optimiser.state[value]) for value in self.stack.parameters.values()],
@@ -231,7 +231,7 @@ class SideBySide:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood, in a run of the same lanes; a state of others is refused before."""
+        """Resume from a `state_dict` of the same lanes; raise before any change if it is of other lanes."""
         self._check_fit(state)
         self.stack.load_state_dict(state["stack"])
         for value, known in zip(self.stack.parameters.values(), state["optimiser"], strict=True):
@@ -242,15 +242,15 @@ class SideBySide:
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds = state["seconds"]
         self.trials.load_state_dict(state["trials"])
-        self._replayed.clear()  # graphs hold the addresses of the optimiser's state before
+        self._replayed.clear()  # graphs hold the addresses of the optimiser's old state
 
     def _check_fit(self, state: dict[str, Any]) -> None:
-        """Raise unless the tensors have the shapes of this run's; what is missing raises by itself."""
+        """Raise unless the tensors have the shapes of this run's tensors; missing entries raise KeyError."""
         pairs: list[tuple[Sequence[int], Sequence[int]]] = []
         for kind, values in self.stack.state_dict().items():
             pairs += [(value.shape, state["stack"][kind][name].shape) for name, value in values.items()]
         for value, known in zip(self.stack.parameters.values(), state["optimiser"], strict=True):
-            # What all models share (Adam's count of steps) has no dimensions.
+            # Shared state (Adam's count of steps) has no dimensions.
             pairs += [(value.shape, tensor.shape) for tensor in known.values() if tensor.dim()]
         num_rows = self.memory.num_models * self.memory.num_instances
         pairs += [
@@ -265,7 +265,7 @@ class SideBySide:
 
 
 def _optimiser(settings: Optimiser, stack: Stack) -> torch.optim.Optimizer:
-    """Return the optimiser of all models; on a GPU its rate is a tensor, which a graph reads anew."""
+    """Return the optimiser of all models; on a GPU its rate is a tensor, which every replay reads."""
     groups = stack.groups_by_decay()
     if not stack.half_precision:
         return settings.build(groups, capturable=stack.device.type == "cuda")
@@ -274,11 +274,11 @@ def _optimiser(settings: Optimiser, stack: Stack) -> torch.optim.Optimizer:
 
 
 def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[int]) -> dict[str, Any]:
-    """Return the state of some of a run's lanes, and of the trials that they belong to, by position."""
+    """Return the state of some lanes of a run, and of their trials, by position."""
     num_models, num_instances = state["memory"]["scores"].shape
 
     def of_lanes(value: Tensor) -> Tensor:
-        # What all models share (Adam's count of steps) has no dimensions.
+        # Shared state (Adam's count of steps) has no dimensions.
         return value[list(lanes)] if value.dim() else value
 
     def rows(value: Tensor) -> Tensor:
