@@ -126,16 +126,6 @@ def test_a_word_for_missing_beside_numbers_is_a_missing_label(wine, tmp_path):
     assert [each["why"] for each in data.skipped] == ["it has no label"] * len(wine[::4])
 
 
-def test_words_for_missing_are_found_where_the_first_column_has_no_name(tmp_path):
-    # As many fields more than names: pandas takes the first for the rows' own names.
-    rows = [f"{chr(97 + k % 7)},{k % 9},{('Mild', 'None', 'Severe')[k % 3]}" for k in range(90)]
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["x,severity", *rows]) + "\n")
-    data = read_table(path, target="severity", validation=0.2, seed=0)
-    assert data.class_names == ("Mild", "None", "Severe")
-    assert data.skipped == ()
-
-
 def test_a_word_for_missing_does_not_make_a_quantity_a_class(wine, tmp_path):
     wine["length"] = [f"{k % 40 + 0.5}" for k in range(len(wine))]
     wine.loc[5, "length"] = "NA"
@@ -317,6 +307,40 @@ def test_numbers_as_labels(wine, tmp_path):
 def test_what_is_refused(wine, tmp_path, change, target, message):
     with pytest.raises(ValueError, match=message):
         read(change(wine), tmp_path, target=target)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "line", "num_fields", "num_names"),
+    [
+        ("y,x,t\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 2, 4, 3),
+        ("y,x,t\n\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 3, 4, 3),
+        ('y,"x\nunit",t\n' + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 3, 4, 3),
+        ("y,x\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 2, 4, 2),
+        ("y,x,t\na,0.1,c,\n" + "b,0.2,d,5\n" * 20, "y", 2, 4, 3),  # not empty in every row
+        ("x,severity\n" + "a,1,Mild\nb,2,None\n" * 20, "severity", 2, 3, 2),  # R's names of rows, perhaps
+        ("y,x,t\n" + "a,0.1,c,NA\nb,0.2,d,NA\n" * 20, "y", 2, 4, 3),
+        ("y,x,t\na,0.1,c,d\n" + "b,0.2,d\n" * 20, "y", 2, 4, 3),  # the first row only
+    ],
+)
+def test_rows_longer_than_the_header_are_refused(tmp_path, text, target, line, num_fields, num_names):
+    message = rf"table\.csv: line {line} has {num_fields} fields, but the header has {num_names}\. Name every"
+    with pytest.raises(ValueError, match=message):
+        read(text, tmp_path, target=target)
+
+
+@pytest.mark.parametrize(("name", "end"), [("table.csv", ","), ("table.csv", ",,"), ("table.tsv", "\t")])
+def test_a_separator_at_the_end_of_every_row_is_ignored(wine, tmp_path, name, end):
+    wine["target"] = ["None", "Mild", "NA"] * 59 + ["Mild"]
+    wine.loc[[5, 6], "ash"] = None
+    expected = read(wine, tmp_path, name)
+    header, *lines = (tmp_path / name).read_text().splitlines()
+    data = read("\n".join([header, *(line + end for line in lines)]), tmp_path, name)
+    assert data.class_names == expected.class_names == ("Mild", "NA", "None")
+    assert (data.train.inputs[0] == expected.train.inputs[0]).all()
+    assert (data.train.targets == expected.train.targets).all()
+    assert data.inputs.rows.equals(expected.inputs.rows)
+    ending = f"The rows of {tmp_path / name} end with a separator that the header lacks: it is ignored."
+    assert data.notes == (ending, *expected.notes)
 
 
 def test_files_that_are_no_tables(tmp_path):

@@ -1,8 +1,11 @@
 """Tables of one's own: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
 
+import csv
 import difflib
 from collections import Counter
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ from activebias.own.data import (
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.runs.folder import Inputs, Kind, require_pandas
 from activebias.runs.suspects import describer
+from activebias.training.reading import DataError, read_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -38,11 +42,12 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     elsewhere they are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
-    frame = _read(path, target)
+    frame, notes = _read(path, target)
     _check_columns(frame, target, path)
     num_rows = [len(frame)]
     if isinstance(validation, Path):
-        more = _read(validation, target)
+        more, more_notes = _read(validation, target)
+        notes += more_notes
         if missing := [str(name) for name in frame.columns if name not in more.columns]:
             raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
         num_rows.append(len(more))
@@ -86,7 +91,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         position=position,
         describe=lambda members: _descriptions(frame.iloc[members], used),
     )
-    notes = [column.note for column in columns if column.note]
+    notes += [column.note for column in columns if column.note]
     notes += [
         *_note_words_for_missing(texts, target),
         *_note_missing(used),
@@ -149,15 +154,19 @@ def _own_data(
     )
 
 
-def _read(path: Path, target: str) -> "DataFrame":
+def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
+    """Return the table, and notes on how it was read."""
     pd = require_pandas("Reading a table")
+    notes: list[str] = []
     if not path.is_file():
         raise ValueError(f"There is no file {path}: give a CSV, TSV or parquet file.")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
         else:
-            frame = _read_csv(path, target)
+            frame, notes = _read_csv(path, target)
+    except DataError:
+        raise
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8.") from error
     except Exception as error:  # parsers raise many kinds
@@ -165,19 +174,39 @@ def _read(path: Path, target: str) -> "DataFrame":
         raise ValueError(f"{path} cannot be read as a table ({text}): check the file.") from error
     if frame.empty:
         raise ValueError(f"{path} has no rows.")
-    return frame.rename(columns=str).reset_index(drop=True)
+    return frame.rename(columns=str).reset_index(drop=True), notes
 
 
-def _read_csv(path: Path, target: str) -> "DataFrame":
+def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Read a text file in which MISSING_WORDS are missing values, but labels among labels that are words."""
     pd = require_pandas("Reading a table")
-    separator = _separator(path)
-    frame = pd.read_csv(path, sep=separator, low_memory=False)
+    read = partial(pd.read_csv, path, sep=_separator(path))
+    frame, notes = read(low_memory=False), []
+    if not isinstance(frame.index, pd.RangeIndex):
+        # pandas takes the first fields of rows that are longer than the header for names of the rows.
+        names, num_extra = list(frame.columns), frame.index.nlevels
+        read = partial(read, header=0, names=[*names, *range(num_extra)])
+        _refuse_longer_rows(path, read(keep_default_na=False, dtype=str).iloc[:, -num_extra:])
+        frame = read(low_memory=False)[names]
+        notes.append(f"The rows of {path} end with a separator that the header lacks: it is ignored.")
     if target in frame and frame[target].hasnans and not pd.api.types.is_numeric_dtype(frame[target]):
-        as_written = pd.read_csv(path, sep=separator, keep_default_na=False, dtype=str)[target]
+        as_written = read(keep_default_na=False, dtype=str)[target]
         words = as_written.str.strip().isin(MISSING_WORDS)
         frame.loc[words, target] = as_written[words]
-    return frame
+    return frame, notes
+
+
+def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
+    """Refuse rows with more fields than the header, unless the fields beyond it are empty in every row."""
+    if (extra.fillna("").apply(lambda column: column.str.strip()) == "").all(axis=None):
+        return
+    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=_separator(path))
+    rows = ((lines.line_num, len(fields)) for fields in lines if fields)
+    (_, num_names), (line, num_fields) = islice(rows, 2)
+    raise DataError(
+        f"{path}: line {line} has {num_fields} fields, but the header has {num_names}. Name every column in "
+        "the header, also a column of row numbers, and put fields that contain a separator in quotes."
+    )
 
 
 def _separator(path: Path) -> str:
