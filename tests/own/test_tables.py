@@ -343,6 +343,31 @@ def test_a_separator_at_the_end_of_every_row_is_ignored(wine, tmp_path, name, en
     assert data.notes == (ending, *expected.notes)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("x,y,y", "2 columns named 'y': column 2 holds the labels; left out: 3."),
+        ("x,y, y", "2 columns named 'y': column 2 holds the labels; left out: 3."),
+        ("x,y,z,y,y", "3 columns named 'y': column 2 holds the labels; left out: 4, 5."),
+        ("x,y,x,y", "2 columns named 'y': column 2 holds the labels; left out: 4."),
+        (" y,x,y", "2 columns named 'y': column 3 holds the labels; left out: 1."),
+        ("x,y,y.1", None),
+    ],
+)
+@pytest.mark.parametrize("end", ["", ","])
+def test_a_second_target_is_named_and_is_no_feature(tmp_path, names, said, end):
+    kinds = [name.strip() for name in names.split(",")]
+    values = {"x": lambda k: str(k * k), "z": lambda k: str(k % 7)}
+    rows = [",".join(values.get(kind, lambda k: "ab"[k % 2])(k) for kind in kinds) for k in range(40)]
+    data = read("\n".join([names, *(row + end for row in rows)]), tmp_path, target="y")
+    assert [
+        note.removeprefix(f"{tmp_path / 'table.csv'} has ") for note in data.notes if "columns named" in note
+    ] == ([] if said is None else [said])
+    assert data.class_names == ("a", "b")
+    expected = {"x,y,y": 1, "x,y, y": 1, " y,x,y": 1, "x,y,z,y,y": 2, "x,y,x,y": 2, "x,y,y.1": 3}
+    assert data.train.inputs[0].shape[1] == expected[names]  # the words of y.1 are two columns
+
+
 def test_files_that_are_no_tables(tmp_path):
     with pytest.raises(ValueError, match="There is no file"):
         read_table(tmp_path / "nowhere.csv", target="a", validation=0.2, seed=0)

@@ -189,6 +189,16 @@ def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
         _refuse_longer_rows(path, read(keep_default_na=False, dtype=str).iloc[:, -num_extra:])
         frame = read(low_memory=False)[names]
         notes.append(f"The rows of {path} end with a separator that the header lacks: it is ignored.")
+    header = read(header=None, names=None, nrows=1, keep_default_na=False, dtype=str).iloc[0].str.strip()
+    again = [k for k, name in enumerate(header) if name == target and frame.columns[k] != target]
+    if target in frame and again:
+        # pandas renames the second y to y.1. As a feature, it would tell the model the label.
+        labels, left_out = frame.columns.get_loc(target) + 1, ", ".join(str(k + 1) for k in again)
+        notes.append(
+            f"{path} has {len(again) + 1} columns named {target!r}: column {labels} holds the labels; left "
+            f"out: {left_out}."
+        )
+        frame = frame.drop(columns=frame.columns[again])
     if target in frame and frame[target].hasnans and not pd.api.types.is_numeric_dtype(frame[target]):
         as_written = read(keep_default_na=False, dtype=str)[target]
         words = as_written.str.strip().isin(MISSING_WORDS)
