@@ -204,6 +204,16 @@ def test_duplicates_stay_on_one_side(photos):
     assert not shown & validated
 
 
+def test_folders_that_differ_in_case_are_named(photos):
+    (photos / "Digit 3").mkdir()
+    if len(list(photos.iterdir())) == 10:
+        pytest.skip("This file system takes both names for one.")
+    for path in sorted((photos / "digit 3").iterdir())[:5]:
+        path.rename(photos / "Digit 3" / path.name)
+    (note,) = read(photos).notes
+    assert "photos has classes that differ in case or blanks only: 'digit 3' (" in note
+
+
 def test_a_folder_of_its_own_to_validate(photos, tmp_path):
     other = write_digits(tmp_path / "other", 60)
     data = read(photos, validation=other)

@@ -243,6 +243,76 @@ def test_columns_with_nothing_to_learn_are_named(wine, tmp_path):
     assert data.train.inputs[0].shape[1] == 14  # the date is a number
 
 
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (lambda k: k % 30 - 2, "has 30 whole numbers from -2 to 27, and each is a class. If they count"),
+        (lambda k: None if k == 7 else k % 30, "has 30 whole numbers from 0 to 29"),
+        (lambda k: f"2024-01-{k % 4 + 1:02d}", "holds dates such as '2024-01-01': each of the 4 dates is a"),
+        (lambda k: pd.Timestamp(2024, 1, k % 4 + 1), "holds dates such as '2024-01-01"),
+        (lambda k: ["a", "b", "a;b"][k % 3], "has several labels in one cell such as 'a;b' (59 rows): each"),
+        (lambda k: ["a|b", "b|c", "c|a"][k % 3], "has several labels in one cell such as 'a|b' (178 rows)"),
+        (lambda k: ["Cat", "cat", "dog", "do  g"][k % 4], "only: 'Cat' (45) and 'cat' (45). They stay apart"),
+        (lambda k: k % 20, None),
+        (lambda k: ["Smith, J.", "Doe, A.", "x;y", "don't; know"][k % 4], None),
+        (lambda k: f"v1.{k % 3}.2", None),
+    ],
+)
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_targets_that_may_be_no_classes_are_named(wine, tmp_path, label, said, name):
+    wine["kind"] = [label(k) for k in range(len(wine))]
+    notes = [note for note in read(wine, tmp_path, name, target="kind").notes if "'kind'" in note]
+    assert len(notes) == (said is not None)
+    assert (said or "") in "".join(notes)
+
+
+@pytest.mark.parametrize("write", ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M", None])
+def test_a_target_of_many_dates_is_refused(wine, tmp_path, write):
+    days = [pd.Timestamp("2024-01-01") + pd.Timedelta(days=k % 60) for k in range(len(wine))]
+    wine["day"] = days if write is None else [day.strftime(write) for day in days]
+    with pytest.raises(
+        ValueError, match=r"'day' holds 60 different dates such as '.*': dates are no classes"
+    ):
+        read(wine, tmp_path, "table.parquet", target="day")
+
+
+def test_dates_as_a_column_are_numbers(wine, tmp_path):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(wine)) ** 2, unit="h")
+    parquet, csv = tmp_path / "table.parquet", tmp_path / "table.csv"  # validated on all rows, too
+    expected = read(wine.assign(when=days), tmp_path, parquet.name, validation=parquet).train.inputs[0]
+    assert expected.shape[1] == 14
+    for write in ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%SZ"):
+        wine["when"] = days.strftime(write)
+        data = read(wine, tmp_path, validation=csv)
+        note = "Column 'when' holds dates: it is used as a number, the time since the earliest."
+        assert note in data.notes
+        np.testing.assert_allclose(data.train.inputs[0], expected, rtol=1e-5)
+        assert data.inputs.rows["when"][0] == wine["when"][data.train_position[0]]
+    wine.loc[[3, 4], "when"] = ["soon", None]
+    notes = " ".join(read(wine, tmp_path).notes)
+    assert "time since the earliest. Cells such as 'soon' count as missing. " in notes
+    assert "Missing values in when (2)" in notes
+
+
+@pytest.mark.parametrize(
+    ("number", "used"), [(20, "taken as categories"), (178, "left out as an identifier")]
+)
+def test_dates_in_an_uncertain_order_are_named(wine, tmp_path, number, used):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(wine)) % number, unit="D")
+    wine["when"] = days.strftime("%d/%m/%Y")
+    (note,) = [note for note in read(wine, tmp_path).notes if "'when'" in note]
+    assert note == (
+        "Column 'when' looks like dates such as '01/01/2020', whose order of day and month is not certain; "
+        f"it is {used}: write dates as 2024-12-31."
+    )
+
+
+def test_numbers_and_codes_are_no_dates(wine, tmp_path):
+    wine["code"] = [f"20{k % 40:02d}-{k % 12}" for k in range(len(wine))]
+    wine["version"] = [f"{k % 3}.{k % 4}.1" for k in range(len(wine))]
+    assert "date" not in " ".join(read(wine, tmp_path).notes)
+
+
 def test_duplicates_are_named_and_stay_on_one_side(wine, tmp_path):
     copies = pd.concat([wine, wine[:60]], ignore_index=True)
     copies.loc[180, "target"] = "class_2"

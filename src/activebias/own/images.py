@@ -23,6 +23,7 @@ from activebias.own.data import (
     note_small_classes,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs
 
 SIZES = (32, 64)
@@ -97,6 +98,7 @@ def read_images(
         describe=lambda members: [names[k] for k in members],
     )
     notes = (
+        *note_case([label for label, *_ in found], str(folder)),
         *note_small_classes(class_names, labels),
         *note_duplicates("images", digests, divided.in_train),
         *conflicts.note("images"),

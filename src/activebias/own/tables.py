@@ -22,6 +22,7 @@ from activebias.own.data import (
     note_small_classes,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.targets import note_target
 from activebias.runs.folder import Inputs, Kind, require_pandas
 from activebias.runs.suspects import describer
 from activebias.training.reading import DataError, read_lines
@@ -69,6 +70,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     )
     texts = _labels(frame[target]).tolist()
     _refuse_quantities(frame[target], target, path)
+    notes += note_target(frame[target], texts, target)
     class_names, labels = encode_labels(texts, f"Column {target!r} of {path}")
     columns = [read_column(frame[name]) for name in frame.columns if name != target]
     used = [column for column in columns if column.role != "nothing"]

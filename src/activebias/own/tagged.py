@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.suspects import excerpt
 from activebias.training.examples import IGNORE, Examples
@@ -73,6 +74,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         window=5,  # the paper's for tagging
         skipped=tuple(skipped),
         notes=(
+            *note_case([tag for _, tags in sentences for tag in tags], str(path)),
             *note_duplicates("sentences", copies, in_train),
             *conflicts.note("words"),
             *note_small_classes(class_names, labels),
