@@ -1,11 +1,11 @@
 """Where the data lies, and which data sets are here, damaged or missing."""
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from activebias.internal import did_you_mean
 from activebias.lab.data.catalogue import SOURCES, Form, Source
 from activebias.lab.data.checksums import checksum_matches
 from activebias.training.reading import DataError
@@ -57,9 +57,8 @@ def get_source(name: str) -> Source:
     'mnist'
     """
     if name not in SOURCES:
-        nearest = difflib.get_close_matches(name, SOURCES, n=1, cutoff=0.0)[0]
         raise DataError(
-            f"There is no data set {name!r}: known are {', '.join(SOURCES)}. Did you mean {nearest!r}?"
+            f"There is no data set {name!r}: known are {', '.join(SOURCES)}.{did_you_mean(name, SOURCES)}"
         )
     return SOURCES[name]
 
