@@ -97,7 +97,7 @@ def damage(found: Found) -> str:
         fix = _fix(found.source)
         if file.size is not None and path.stat().st_size != file.size:
             return f"{path} has {path.stat().st_size} bytes where the official file has {file.size}: {fix}"
-        if file.checksum is not None and not checksum_matches(path, file.checksum):
+        if file.checksum is not None and not checksum_matches(path, file.checksum, file.unpacked):
             algorithm = file.checksum.partition(":")[0].upper().replace("SHA256", "SHA-256")
             return f"{path} has the wrong {algorithm} checksum: {fix}"
     return ""
