@@ -158,6 +158,8 @@ def _name(path: Path) -> str:
 
 def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
     """Return (class, file) of everything in the class folders, sorted, and what lies beside them."""
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file: give a folder that has a folder of images for every class.")
     if not folder.is_dir():
         raise ValueError(
             f"There is no folder {folder}: give one that has a folder of images for every class."

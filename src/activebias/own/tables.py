@@ -1,7 +1,6 @@
 """Tables of one's own: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
 
 import csv
-import difflib
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from activebias.internal import did_you_mean
 from activebias.own.columns import NUM_HASHES, Column, features, hashed_words, read_column
 from activebias.own.data import (
     Divided,
@@ -20,6 +20,7 @@ from activebias.own.data import (
     encode_labels,
     listing,
     note_small_classes,
+    require_file,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.own.targets import note_target
@@ -160,8 +161,7 @@ def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Return the table, and notes on how it was read."""
     pd = require_pandas("Reading a table")
     notes: list[str] = []
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}: give a CSV, TSV or parquet file.")
+    require_file(path, "a CSV, TSV or parquet file")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
@@ -233,8 +233,7 @@ def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path} has several columns named {listing(twice)}: rename them.")
     if target not in names:
-        near = difflib.get_close_matches(target, names, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(target, names)
         raise ValueError(f"{path} has no column {target!r}; its columns are {listing(names, 20)}.{hint}")
 
 

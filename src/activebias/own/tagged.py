@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes, require_file
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
@@ -106,8 +106,7 @@ def _find_conflicts(
 
 def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
     """Return the sentences; a line that is no word with a tag is skipped and listed."""
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}: give a file with a word and its tag a line.")
+    require_file(path, "a file with a word and its tag a line")
     sentences: list[Sentence] = []
     skipped: list[dict[str, str]] = []
     words: list[str] = []
