@@ -6,6 +6,7 @@ for users, and it may change without notice.
 
 from activebias._arrays import as_tensor as as_tensor
 from activebias._arrays import native as native
+from activebias._names import did_you_mean as did_you_mean
 from activebias.auditing import without_prior as without_prior
 from activebias.checkpoint import read_checkpoint as read_checkpoint
 from activebias.checks import own_scores as own_scores

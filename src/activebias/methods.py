@@ -1,11 +1,11 @@
 """The eleven methods of the paper as one table: a statistic, an order of instances, a weight."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from activebias._arrays import Array
+from activebias._names import did_you_mean
 from activebias.statistics import (
     Estimate,
     difficulty,
@@ -108,9 +108,8 @@ def get_method(method: str | Method) -> Method:
         raise TypeError(f"Expected `method` to be a name or a Method, but got {type(method).__name__}.")
     name = method.lower().removeprefix("sgd-")
     if name not in METHODS:
-        nearest = difflib.get_close_matches(name, METHODS, n=1, cutoff=0.0)[0]
         raise ValueError(
-            f"Expected `method` to be one of {', '.join(METHODS)}, but got {method!r}. "
-            f"Did you mean {nearest!r}?"
+            f"Expected `method` to be one of {', '.join(METHODS)}, but got {method!r}."
+            f"{did_you_mean(name, METHODS)}"
         )
     return METHODS[name]

@@ -32,7 +32,8 @@ def test_csv_has_all_instances_worst_first(run, tmp_path):
     result = invoke("audit", run.path, "--out", tmp_path / "new" / "suspects.csv")
     assert result.exit_code == 0, result.output
     found = read_csv(tmp_path / "new" / "suspects.csv")
-    assert list(found[0])[:6] == ["index", "label", "believed", "score", "suspected", "conflict"]
+    assert list(found[0])[:6] == ["file", "label", "believed", "score", "suspected", "conflict"]
+    assert [row["file"] for row in found] == ["'=HYPERLINK(1).png", "c.png", "a.png", "\x1b[31md.png"]
     assert [row["index"] for row in found] == ["1", "2", "0", "3"]
     assert [row["position"] for row in found] == ["11", "12", "10", "13"]
     assert found[0]["believed"] == "cat"
@@ -118,6 +119,37 @@ def test_rows_texts_and_words_are_shown_in_short(tmp_path, kind, frame, expected
     first = next(rows(folder, audit_run(folder)))
     assert first["instance"] == expected
     assert first.get("word") == (1 if kind == "tagging" else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "first", "said"),
+    [
+        ("table", Inputs(rows=pd.DataFrame({"a": range(4)})), {"row": 11}, "row counts from 0, without the"),
+        ("text", Inputs(rows=pd.DataFrame({"a": list("abcd")})), {"row": 11}, "row counts from 0, without"),
+        (
+            "tagging",
+            Inputs(rows=pd.DataFrame({"word": list("abcd")})),
+            {"sentence": 7, "word": 1},
+            "The columns sentence and word count from 0.",
+        ),
+        ("images", images(), {"file": "=HYPERLINK(1).png"}, ""),
+        ("images", Inputs(images=np.zeros((4, 2, 2), np.uint8)), {"position": 11}, ""),
+    ],
+)
+def test_the_place_in_the_source_comes_first(tmp_path, kind, inputs, first, said):
+    more = {"sentence": np.full(4, 7), "word": np.arange(4)} if kind == "tagging" else {}
+    folder = write(tmp_path / "run", inputs, kind=kind, **more)
+    worst = next(rows(folder, audit_run(folder)))
+    place = list(worst)[: list(worst).index("label")]
+    assert {name: worst[name] for name in place} == first
+    assert (worst["index"], worst["position"]) == (1, 11)
+    screen = invoke("audit", folder.path, "--top", 1, "--out", tmp_path / "all.csv").output
+    heads = next(line for line in screen.splitlines() if "believed" in line)
+    assert [head.strip() for head in heads.strip("┃").split("┃")][: len(first)] == list(first)
+    assert str(next(iter(first.values()))) in screen
+    assert said in screen
+    assert ("instance" in heads) == ("file" not in first)
+    assert list(read_csv(tmp_path / "all.csv")[0])[: len(first)] == list(first)
 
 
 def test_a_window_leaves_the_prior_out_here_too(tmp_path):

@@ -101,7 +101,9 @@ def test_text(tmp_path):
     frame = pd.DataFrame({"review": texts, "stars": ["high" if k % 2 else "low" for k in range(120)]})
     frame.loc[7, "stars"] = "low"
     frame.to_parquet(tmp_path / "reviews.parquet")
-    run("--csv", "reviews.parquet", "--target", "stars", "--quiet", "--epochs", 12, "--validation", 0.1)
+    options = ("--quiet", "--epochs", 12, "--validation", 0.1)
+    result = run("--csv", "reviews.parquet", "--target", "stars", *options)
+    assert result.stdout.startswith("Trained on 108 rows of 2 classes")
     folder = read_run("runs/reviews")
     check(folder)
     assert folder.info.kind == "text"
@@ -280,6 +282,20 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         ),
         (["--images", "nowhere"], 1, "There is no folder nowhere"),
         (["--conll", "nowhere"], 1, "There is no file nowhere"),
+        (
+            ["--conll", "t.conll", "--conll", "u.conll"],
+            2,
+            "Give `--conll` once, not 2 times: put the data into",
+        ),
+        (["--images", "a", "--images=b", "--images", "c"], 2, "Give `--images` once, not 3 times"),
+        (["--csv", "wine.csv", "--target", "a", "--target", "b"], 2, "Give `--target` once, not 2 times"),
+        (["--csv", "taken", "--target", "a"], 1, "taken is a folder: give a CSV, TSV or parquet file."),
+        (["--conll", "taken"], 1, "taken is a folder: give a file with a word and its tag a line."),
+        (["--images", "wine.csv"], 1, "wine.csv is a file: give a folder that has a folder of images for"),
+        (["wine.csv"], 2, "'wine.csv' is a file: use `--csv wine.csv --target COLUMN`."),
+        (["t.conll"], 2, "'t.conll' is a file: use `--conll t.conll`."),
+        (["taken"], 2, "'taken' is a folder: use `--images taken`."),
+        (["taken/thesis.tex"], 2, "is a file: use `--csv taken/thesis.tex --target COLUMN` for a table, or"),
     ],
 )
 def test_errors_are_one_sentence(tmp_path, arguments, code, message):
@@ -293,6 +309,22 @@ def test_errors_are_one_sentence(tmp_path, arguments, code, message):
     if code == 1:
         assert result.stderr.count("\n") == 1
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["cancer.csv"], ["--csv", "wine.csv", "--target", "target", "--method", "foo"]],
+)
+def test_only_near_names_are_suggested(tmp_path, arguments):
+    write_wine(tmp_path / "wine.csv")
+    result = run(*arguments, code=2)
+    assert "Expected" in result.stderr
+    assert "Did you" not in result.stderr
+
+
+def test_a_recipe_is_not_hidden_by_a_folder_of_its_name(tmp_path):
+    (tmp_path / "digits").mkdir()
+    assert "Trained on" in run("digits", "--epochs", 1, "--out", "runs/d", "--quiet").stdout
 
 
 @pytest.mark.parametrize("package", ["PIL", "pandas", "pyarrow"])

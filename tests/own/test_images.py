@@ -1,13 +1,16 @@
 """Folders of images: what is read, what is skipped and listed, what is refused."""
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("PIL")
-from PIL import Image
+from PIL import Image, ImageOps
 
 from activebias.own.images import read_images
 from own_data import write_digits
@@ -99,6 +102,72 @@ def test_kinds_of_images(tmp_path):
     assert data.inputs.images[:, 32].max() > 100
 
 
+MEASURE = """
+import sys
+from pathlib import Path
+
+import PIL.JpegImagePlugin
+import PIL.PngImagePlugin
+import sklearn.model_selection
+from activebias.own.images import read_images
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1000
+
+before = peak()
+for folder in sys.argv[1:]:
+    data = read_images(Path(folder), validation=0.5, seed=0)
+    assert len(data.train) + len(data.validation) == 8, data.skipped
+    print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Peak RAM is read from Linux's /proc.")
+def test_large_images_take_a_bounded_amount_of_ram(tmp_path):
+    """Four images of 16 million pixels each, of which a copy takes 64 MB."""
+    kinds = {
+        "jpeg": ("RGB", "jpg", {}, 100),
+        "16 bits": ("I;16", "png", {}, 200),
+        "png": ("RGB", "png", {}, 200),
+        "progressive": ("RGB", "jpg", {"progressive": True}, 200),
+    }
+    for kind, (mode, suffix, options, _) in kinds.items():
+        for k in range(4):
+            (tmp_path / kind / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (40 * k, 0, 0)).save(tmp_path / kind / "ab"[k % 2] / f"small {k}.png")
+        first, *copies = (tmp_path / kind / "a" / f"large {k}.{suffix}" for k in range(4))
+        Image.new(mode, (4000, 4000)).save(first, **options)
+        for copy in copies:
+            shutil.copy(first, copy)
+    # A process of its own; not resource.getrusage, whose peak begins with that of the parent.
+    program = [sys.executable, "-c", MEASURE, *(str(tmp_path / kind) for kind in kinds)]
+    measured = subprocess.run(program, capture_output=True, text=True)
+    assert measured.returncode == 0, measured.stderr
+    grown = dict(zip(kinds, map(int, measured.stdout.split()), strict=True))
+    assert all(grown[kind] < kinds[kind][-1] for kind in kinds), grown
+
+
+def test_a_large_photograph_is_read_as_without_draft_mode(tmp_path):
+    """Within a few of 255 levels, and turned as its EXIF says; up to 1,023 pixels only rounding differs."""
+    ramp = np.linspace(0, 255, 96, dtype=np.uint8)
+    pixels = np.stack([np.tile(ramp, (64, 1)), np.tile(ramp[:64, None], (1, 96)), np.full((64, 96), 90)], 2)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side
+    for folder, size, most in (("large", (4032, 2688), 8), ("small", (1008, 672), 1)):
+        for k in range(4):
+            path = tmp_path / folder / "ab"[k % 2] / f"{k}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray((pixels // (k + 1)).astype(np.uint8)).resize(size)
+            image.save(path, quality=95, exif=exif)
+        data = read(tmp_path / folder, validation=0.5)
+        for name, found in zip(data.inputs.names, data.inputs.images, strict=True):
+            whole = ImageOps.exif_transpose(Image.open(name))
+            whole.thumbnail((64, 64))
+            expected = np.asarray(ImageOps.pad(whole, (64, 64)))
+            assert np.abs(found.astype(int) - expected).max() <= most
+
+
 def test_names_that_are_no_utf8(photos):
     """Such a name can stand in no file of text, and must not end a run after its training."""
     good = next((photos / "digit 3").iterdir())
@@ -133,6 +202,16 @@ def test_duplicates_stay_on_one_side(photos):
     shown = {image.tobytes() for image in data.inputs.images}
     validated = {image.numpy().tobytes() for image in data.validation.inputs[0][:, 0]}
     assert not shown & validated
+
+
+def test_folders_that_differ_in_case_are_named(photos):
+    (photos / "Digit 3").mkdir()
+    if len(list(photos.iterdir())) == 10:
+        pytest.skip("This file system takes both names for one.")
+    for path in sorted((photos / "digit 3").iterdir())[:5]:
+        path.rename(photos / "Digit 3" / path.name)
+    (note,) = read(photos).notes
+    assert "photos has classes that differ in case or blanks only: 'digit 3' (" in note
 
 
 def test_a_folder_of_its_own_to_validate(photos, tmp_path):

@@ -126,16 +126,6 @@ def test_a_word_for_missing_beside_numbers_is_a_missing_label(wine, tmp_path):
     assert [each["why"] for each in data.skipped] == ["it has no label"] * len(wine[::4])
 
 
-def test_words_for_missing_are_found_where_the_first_column_has_no_name(tmp_path):
-    # As many fields more than names: pandas takes the first for the rows' own names.
-    rows = [f"{chr(97 + k % 7)},{k % 9},{('Mild', 'None', 'Severe')[k % 3]}" for k in range(90)]
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["x,severity", *rows]) + "\n")
-    data = read_table(path, target="severity", validation=0.2, seed=0)
-    assert data.class_names == ("Mild", "None", "Severe")
-    assert data.skipped == ()
-
-
 def test_a_word_for_missing_does_not_make_a_quantity_a_class(wine, tmp_path):
     wine["length"] = [f"{k % 40 + 0.5}" for k in range(len(wine))]
     wine.loc[5, "length"] = "NA"
@@ -253,6 +243,76 @@ def test_columns_with_nothing_to_learn_are_named(wine, tmp_path):
     assert data.train.inputs[0].shape[1] == 14  # the date is a number
 
 
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (lambda k: k % 30 - 2, "has 30 whole numbers from -2 to 27, and each is a class. If they count"),
+        (lambda k: None if k == 7 else k % 30, "has 30 whole numbers from 0 to 29"),
+        (lambda k: f"2024-01-{k % 4 + 1:02d}", "holds dates such as '2024-01-01': each of the 4 dates is a"),
+        (lambda k: pd.Timestamp(2024, 1, k % 4 + 1), "holds dates such as '2024-01-01"),
+        (lambda k: ["a", "b", "a;b"][k % 3], "has several labels in one cell such as 'a;b' (59 rows): each"),
+        (lambda k: ["a|b", "b|c", "c|a"][k % 3], "has several labels in one cell such as 'a|b' (178 rows)"),
+        (lambda k: ["Cat", "cat", "dog", "do  g"][k % 4], "only: 'Cat' (45) and 'cat' (45). They stay apart"),
+        (lambda k: k % 20, None),
+        (lambda k: ["Smith, J.", "Doe, A.", "x;y", "don't; know"][k % 4], None),
+        (lambda k: f"v1.{k % 3}.2", None),
+    ],
+)
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_targets_that_may_be_no_classes_are_named(wine, tmp_path, label, said, name):
+    wine["kind"] = [label(k) for k in range(len(wine))]
+    notes = [note for note in read(wine, tmp_path, name, target="kind").notes if "'kind'" in note]
+    assert len(notes) == (said is not None)
+    assert (said or "") in "".join(notes)
+
+
+@pytest.mark.parametrize("write", ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M", None])
+def test_a_target_of_many_dates_is_refused(wine, tmp_path, write):
+    days = [pd.Timestamp("2024-01-01") + pd.Timedelta(days=k % 60) for k in range(len(wine))]
+    wine["day"] = days if write is None else [day.strftime(write) for day in days]
+    with pytest.raises(
+        ValueError, match=r"'day' holds 60 different dates such as '.*': dates are no classes"
+    ):
+        read(wine, tmp_path, "table.parquet", target="day")
+
+
+def test_dates_as_a_column_are_numbers(wine, tmp_path):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(wine)) ** 2, unit="h")
+    parquet, csv = tmp_path / "table.parquet", tmp_path / "table.csv"  # validated on all rows, too
+    expected = read(wine.assign(when=days), tmp_path, parquet.name, validation=parquet).train.inputs[0]
+    assert expected.shape[1] == 14
+    for write in ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%SZ"):
+        wine["when"] = days.strftime(write)
+        data = read(wine, tmp_path, validation=csv)
+        note = "Column 'when' holds dates: it is used as a number, the time since the earliest."
+        assert note in data.notes
+        np.testing.assert_allclose(data.train.inputs[0], expected, rtol=1e-5)
+        assert data.inputs.rows["when"][0] == wine["when"][data.train_position[0]]
+    wine.loc[[3, 4], "when"] = ["soon", None]
+    notes = " ".join(read(wine, tmp_path).notes)
+    assert "time since the earliest. Cells such as 'soon' count as missing. " in notes
+    assert "Missing values in when (2)" in notes
+
+
+@pytest.mark.parametrize(
+    ("number", "used"), [(20, "taken as categories"), (178, "left out as an identifier")]
+)
+def test_dates_in_an_uncertain_order_are_named(wine, tmp_path, number, used):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(wine)) % number, unit="D")
+    wine["when"] = days.strftime("%d/%m/%Y")
+    (note,) = [note for note in read(wine, tmp_path).notes if "'when'" in note]
+    assert note == (
+        "Column 'when' looks like dates such as '01/01/2020', whose order of day and month is not certain; "
+        f"it is {used}: write dates as 2024-12-31."
+    )
+
+
+def test_numbers_and_codes_are_no_dates(wine, tmp_path):
+    wine["code"] = [f"20{k % 40:02d}-{k % 12}" for k in range(len(wine))]
+    wine["version"] = [f"{k % 3}.{k % 4}.1" for k in range(len(wine))]
+    assert "date" not in " ".join(read(wine, tmp_path).notes)
+
+
 def test_duplicates_are_named_and_stay_on_one_side(wine, tmp_path):
     copies = pd.concat([wine, wine[:60]], ignore_index=True)
     copies.loc[180, "target"] = "class_2"
@@ -317,6 +377,65 @@ def test_numbers_as_labels(wine, tmp_path):
 def test_what_is_refused(wine, tmp_path, change, target, message):
     with pytest.raises(ValueError, match=message):
         read(change(wine), tmp_path, target=target)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "line", "num_fields", "num_names"),
+    [
+        ("y,x,t\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 2, 4, 3),
+        ("y,x,t\n\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 3, 4, 3),
+        ('y,"x\nunit",t\n' + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 3, 4, 3),
+        ("y,x\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 2, 4, 2),
+        ("y,x,t\na,0.1,c,\n" + "b,0.2,d,5\n" * 20, "y", 2, 4, 3),  # not empty in every row
+        ("x,severity\n" + "a,1,Mild\nb,2,None\n" * 20, "severity", 2, 3, 2),  # R's names of rows, perhaps
+        ("y,x,t\n" + "a,0.1,c,NA\nb,0.2,d,NA\n" * 20, "y", 2, 4, 3),
+        ("y,x,t\na,0.1,c,d\n" + "b,0.2,d\n" * 20, "y", 2, 4, 3),  # the first row only
+    ],
+)
+def test_rows_longer_than_the_header_are_refused(tmp_path, text, target, line, num_fields, num_names):
+    message = rf"table\.csv: line {line} has {num_fields} fields, but the header has {num_names}\. Name every"
+    with pytest.raises(ValueError, match=message):
+        read(text, tmp_path, target=target)
+
+
+@pytest.mark.parametrize(("name", "end"), [("table.csv", ","), ("table.csv", ",,"), ("table.tsv", "\t")])
+def test_a_separator_at_the_end_of_every_row_is_ignored(wine, tmp_path, name, end):
+    wine["target"] = ["None", "Mild", "NA"] * 59 + ["Mild"]
+    wine.loc[[5, 6], "ash"] = None
+    expected = read(wine, tmp_path, name)
+    header, *lines = (tmp_path / name).read_text().splitlines()
+    data = read("\n".join([header, *(line + end for line in lines)]), tmp_path, name)
+    assert data.class_names == expected.class_names == ("Mild", "NA", "None")
+    assert (data.train.inputs[0] == expected.train.inputs[0]).all()
+    assert (data.train.targets == expected.train.targets).all()
+    assert data.inputs.rows.equals(expected.inputs.rows)
+    ending = f"The rows of {tmp_path / name} end with a separator that the header lacks: it is ignored."
+    assert data.notes == (ending, *expected.notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("x,y,y", "2 columns named 'y': column 2 holds the labels; left out: 3."),
+        ("x,y, y", "2 columns named 'y': column 2 holds the labels; left out: 3."),
+        ("x,y,z,y,y", "3 columns named 'y': column 2 holds the labels; left out: 4, 5."),
+        ("x,y,x,y", "2 columns named 'y': column 2 holds the labels; left out: 4."),
+        (" y,x,y", "2 columns named 'y': column 3 holds the labels; left out: 1."),
+        ("x,y,y.1", None),
+    ],
+)
+@pytest.mark.parametrize("end", ["", ","])
+def test_a_second_target_is_named_and_is_no_feature(tmp_path, names, said, end):
+    kinds = [name.strip() for name in names.split(",")]
+    values = {"x": lambda k: str(k * k), "z": lambda k: str(k % 7)}
+    rows = [",".join(values.get(kind, lambda k: "ab"[k % 2])(k) for kind in kinds) for k in range(40)]
+    data = read("\n".join([names, *(row + end for row in rows)]), tmp_path, target="y")
+    assert [
+        note.removeprefix(f"{tmp_path / 'table.csv'} has ") for note in data.notes if "columns named" in note
+    ] == ([] if said is None else [said])
+    assert data.class_names == ("a", "b")
+    expected = {"x,y,y": 1, "x,y, y": 1, " y,x,y": 1, "x,y,z,y,y": 2, "x,y,x,y": 2, "x,y,y.1": 3}
+    assert data.train.inputs[0].shape[1] == expected[names]  # the words of y.1 are two columns
 
 
 def test_files_that_are_no_tables(tmp_path):

@@ -57,6 +57,11 @@ def test_a_hash_with_a_tag_is_a_word(path, tmp_path):
         assert not data.skipped
 
 
+def test_tags_that_differ_in_case_are_named(path):
+    path.write_text(path.read_text().replace("B-location", "b-location", 5))
+    assert any("'B-location' (55) and 'b-location' (5). They stay" in note for note in read(path).notes)
+
+
 def test_lines_without_a_tag_are_listed(path):
     path.write_text("".join(letter for letter in path.read_text() if not letter.isdigit()))
     data = read(path)

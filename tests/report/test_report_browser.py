@@ -111,6 +111,7 @@ def test_the_export_holds_exactly_the_filtered_rows_in_order(opened):
     prob, score = view.instances.label_prob, view.audit.score.astype(np.float32)
     expected = sorted(chosen.tolist(), key=lambda i: (prob[i], -score[i], i))
     lines = list(csv.DictReader(page.export().splitlines()))
+    assert next(iter(lines[0])) == "file"
     assert [int(line["index"]) for line in lines] == expected
     assert len(lines) > 3
     for line, i in zip(lines, expected, strict=True):

@@ -56,6 +56,8 @@ def audit(
         return
     if worst:
         show(_table(f"{folder.info.title}: most suspicious first", worst, with_conflict=num_conflicts > 0))
+        if counted := _counted(worst[0]):
+            show(counted)
     show(
         f"For {number:,} of {len(found):,} instances the model believes in a class other than the label. "
         "The most suspicious come first. A person has to check them."
@@ -69,6 +71,13 @@ def audit(
             f"{_conflicts(num_conflicts, is_shown)}"
         )
     show("Write all instances with --out FILE.csv." if out is None else f"All instances: {out}.")
+
+
+def _counted(row: dict[str, Any]) -> str:
+    """Say from where the first column counts, if it is a number."""
+    if "row" in row:
+        return "The column row counts from 0, without the header."
+    return "The columns sentence and word count from 0." if "sentence" in row else ""
 
 
 def _conflicts(number: int, is_shown: bool) -> str:
@@ -88,12 +97,16 @@ def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "
 
     table = Table(title=printable(title), title_justify="left")
     conflict = ("conflict",) if with_conflict else ()
-    for name in ("index", "label", "believed", "score", *conflict, "confidence", "variability", "instance"):
-        is_text = name in ("label", "believed", "instance")
+    first = list(worst[0])
+    place = first[: first.index("label")]
+    instance = () if place == ["file"] else ("instance",)  # the name of the file, once more
+    names = (*place, "label", "believed", "score", *conflict, "confidence", "variability", *instance)
+    for name in names:
+        is_text = name in ("file", "label", "believed", "instance")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for row in worst:
-        names = {name: excerpt(row[name], NAME_LENGTH) for name in ("label", "believed")}
-        table.add_row(*(_cell((row | names)[str(column.header)]) for column in table.columns))
+        short = {name: excerpt(row[name], NAME_LENGTH) for name in ("label", "believed")}
+        table.add_row(*(_cell((row | short)[str(column.header)]) for column in table.columns))
     return table
 
 

@@ -1,6 +1,5 @@
 """`activebias figures`: the toy example and the convergence curves of stored results."""
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -68,5 +67,6 @@ def draw_curves(names: Sequence[str] | None, out: Path) -> list[Path]:
 
 
 def _unknown_results(name: str, known: Sequence[str], out: Path) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-    return f"There are no results of {name!r} in {out}, and no such recipe. Did you mean {nearest!r}?"
+    from activebias.internal import did_you_mean
+
+    return f"There are no results of {name!r} in {out}, and no such recipe.{did_you_mean(name, known)}"

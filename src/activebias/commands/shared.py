@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of results, checkpoints, models and figures.")]
 Data = Annotated[
@@ -41,6 +42,24 @@ SideBySide = Annotated[
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
+
+
+class OnceCommand(TyperCommand):
+    """A command that refuses an option of the data given twice; by default the last one counts."""
+
+    once = ("images", "csv", "target", "conll", "validation")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, after a look at how often each option comes."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for parameter in order:
+            if parameter.name in self.once and order.count(parameter) > 1:
+                raise typer.BadParameter(
+                    f"Give `{parameter.opts[0]}` once, not {order.count(parameter)} times: put the data into "
+                    "one file or folder."
+                )
+        return super().parse_args(ctx, args)
+
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 

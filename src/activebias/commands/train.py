@@ -11,6 +11,7 @@ from activebias.commands.shared import (
     Device,
     Json,
     NoiseText,
+    OnceCommand,
     Quiet,
     print_json,
     reports_errors,
@@ -30,7 +31,7 @@ EPOCHS = 30
 SHOWN = 5
 
 
-@app.command(epilog="Example: activebias train --images photos --out runs/photos")
+@app.command(cls=OnceCommand, epilog="Example: activebias train --images photos --out runs/photos")
 @reports_errors
 def train(
     recipe_name: Annotated[
@@ -116,6 +117,23 @@ def _check_target(path: Path) -> None:
     check_target(path)
 
 
+def _refuse_path(name: str) -> None:
+    """Say how to train on a file or folder that is given in the place of a recipe."""
+    from activebias.lab.cookbook import RECIPES
+
+    path = Path(name)
+    if name in RECIPES or not path.exists():
+        return
+    table, tagged = f"`--csv {name} --target COLUMN`", f"`--conll {name}`"
+    if path.is_dir():
+        raise typer.BadParameter(f"{name!r} is a folder: use `--images {name}`.")
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".pq"):
+        raise typer.BadParameter(f"{name!r} is a file: use {table}.")
+    if path.suffix.lower() in (".conll", ".bio", ".iob"):
+        raise typer.BadParameter(f"{name!r} is a file: use {tagged}.")
+    raise typer.BadParameter(f"{name!r} is a file: use {table} for a table, or {tagged} for tagged text.")
+
+
 def _train_recipe(
     name: str,
     method: str,
@@ -131,6 +149,7 @@ def _train_recipe(
     from activebias.lab.run_folder import train_recipe
     from activebias.training.progress import show_training
 
+    _refuse_path(name)
     recipe = find_recipe(name, noise=noise, epochs=epochs)
     (method_name,) = find_methods(method, recipe)[:1]
     path = out or Path("runs") / f"{recipe.name}-{method_name}-{seed}"
@@ -262,7 +281,7 @@ def _tell(folder: "RunFolder") -> None:
         say(f"Skipped {len(info.skipped) - SHOWN} more: run.json lists them.")
     for warning in info.warnings:
         say(f"Warning: {warning}")
-    what = {"images": "images", "table": "rows", "text": "texts", "tagging": "words"}[info.kind]
+    what = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}[info.kind]
     curve = info.curves["validation_error"]
     best = min(curve)
     measure = "validation error" if "recipe" not in info.model else "test error"

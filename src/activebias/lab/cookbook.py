@@ -4,12 +4,12 @@ Sources: the paper's tables and its base implementations. Settings are calibrate
 only, never on a method. A calibrated recipe has an `-as-printed` variant.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from activebias.internal import did_you_mean
 from activebias.lab import builders
 from activebias.lab.experiment.recipe import Noise, Optimiser, Recipe
 from activebias.lab.significance import SAMPLING_METHODS, WEIGHTING_METHODS
@@ -320,9 +320,8 @@ def get_recipe(name: str) -> Recipe:
     128
     """
     if name not in RECIPES:
-        nearest = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)[0]
         raise ValueError(
-            f"Expected `recipe` to be one of {', '.join(RECIPES)}, but got {name!r}. Did you mean "
-            f"{nearest!r}?"
+            f"Expected `recipe` to be one of {', '.join(RECIPES)}, but got {name!r}."
+            f"{did_you_mean(name, RECIPES)}"
         )
     return RECIPES[name]()

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from activebias.own.written_dates import find_dates, unclear_date
 from activebias.own.written_numbers import find_writing
 
 if TYPE_CHECKING:
@@ -60,11 +61,19 @@ def read_column(series: "Series") -> Column:
             return Column(name, "nothing", series, f"Column {name!r} holds lists: it is not used.")
         series = series.map(str, na_action="ignore")
         present = series[series.notna()]
+    if (seconds := find_dates(series)) is not None:
+        return _number(name, seconds, _note_dates(name, present, seconds))
     parsed = pd.to_numeric(series, errors="coerce")
     words = present[parsed[present.index].isna()]
     if len(present) and len(present) - len(words) >= MOSTLY * len(present):
         return _number(name, parsed.astype("float64"), _note_words_missing(name, present, words))
     return _words(name, series, words)
+
+
+def _note_dates(name: str, present: "Series", seconds: "Series") -> str:
+    no_dates = present[seconds[present.index].isna()]
+    missing = "" if no_dates.empty else f" Cells such as {no_dates.iloc[0]!r} count as missing."
+    return f"Column {name!r} holds dates: it is used as a number, the time since the earliest.{missing}"
 
 
 def _note_words_missing(name: str, present: "Series", words: "Series") -> str:
@@ -83,6 +92,11 @@ def _note_words_used(name: str, present: "Series", words: "Series", used_as: str
         return (
             f"Column {name!r} looks like numbers with {writing.what} such as {writing.example!r}; it is "
             f"{used_as}: {writing.fix}."
+        )
+    if (date := unclear_date(present)) is not None:
+        return (
+            f"Column {name!r} looks like dates such as {date!r}, whose order of day and month is not "
+            f"certain; it is {used_as}: write dates as 2024-12-31."
         )
     return "" if len(words) == len(present) else f"{_mixture(name, present, words)}: it is used as words."
 
@@ -139,7 +153,7 @@ def _words(name: str, series: "Series", words: "Series") -> Column:
         return Column(name, "text", series, _note_words_used(name, present, words, "used as text"))
     if distinct > MOSTLY * number:
         identifier = f"Column {name!r} names every row (an identifier): it is not used."
-        if find_writing(words) is not None:
+        if find_writing(words) is not None or unclear_date(present) is not None:
             identifier = _note_words_used(name, present, words, "not used, as an identifier")
         return Column(name, "nothing", series, identifier)
     return as_categories

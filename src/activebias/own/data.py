@@ -140,6 +140,14 @@ def note_small_classes(class_names: Sequence[str], labels: NDArray[np.int64]) ->
     return [f"Classes with fewer than five examples: {listing(small)}."] if small else []
 
 
+def require_file(path: Path, what: str) -> None:
+    """Refuse a path that is no file."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give {what}. A folder of images is for `--images`.")
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}: give {what}.")
+
+
 def listing(words: Sequence[str], most: int = 8) -> str:
     """Return words separated by commas, and the number of words that are not shown.
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,16 @@ from activebias.own.data import (
     note_small_classes,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs
 
 SIZES = (32, 64)
+NUM_THREADS = 8
+# From so many pixels on, images are decoded one at a time. A pixel takes up to 8 bytes of RAM.
+LARGE = 8_000_000
+# A JPEG file is decoded at a size of at least so many pixels, from which it is shrunk to one of SIZES.
+DRAFT = 512
+ORIENTATION = 0x0112  # in EXIF
 _AT_ONCE = 1000
 _IGNORED = {"thumbs.db", "desktop.ini"}  # files of file managers
 
@@ -90,6 +98,7 @@ def read_images(
         describe=lambda members: [names[k] for k in members],
     )
     notes = (
+        *note_case([label for label, *_ in found], str(folder)),
         *note_small_classes(class_names, labels),
         *note_duplicates("images", digests, divided.in_train),
         *conflicts.note("images"),
@@ -150,6 +159,8 @@ def _name(path: Path) -> str:
 
 def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
     """Return (class, file) of every file in the class folders, sorted, and the entries beside the folders."""
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file: give a folder that has a folder of images for every class.")
     if not folder.is_dir():
         raise ValueError(
             f"There is no folder {folder}: give a folder that has a folder of images for every class."
@@ -179,41 +190,72 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
 
 
 def _read_all(paths: list[Path], on_image: Callable[[], object]) -> list[Any]:
-    """Return an RGB or grey PIL image of every file, or the reason why the file cannot be read."""
+    """Return an RGB or grey PIL image of every file, or the reason why the file cannot be read.
+
+    The calling thread decodes large images, one after the other: each thread of the pool would keep the RAM
+    of the largest image that it has decoded.
+    """
     images = []
-    with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(NUM_THREADS) as pool:
         # PIL warns of huge images before it refuses them. These files are skipped with the reason.
         warnings.simplefilter("error")
-        for image in pool.map(_read, paths):
-            images.append(image)
+        for path, image in zip(paths, pool.map(partial(_read, most_pixels=LARGE), paths), strict=True):
+            images.append(_read(path) if image is None else image)
             on_image()
     return images
 
 
-def _read(path: Path) -> Any:
-    from PIL import Image, ImageOps, UnidentifiedImageError
+def _read(path: Path, most_pixels: int | None = None) -> Any:
+    """Return an image, or why there is none; None if it has more than `most_pixels` to decode."""
+    from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as file:
-            image = ImageOps.exif_transpose(file)
-            if image.mode.startswith(("I", "F")):  # 16 bits or more, which `convert` would clip at 255
-                values = np.asarray(image, dtype=np.float64)
-                low, high = values.min(), values.max()
-                scaled = (values - low) / max(high - low, 1e-12) * 255
-                return _shrunk(Image.fromarray(scaled.astype(np.uint8)))
-            return _shrunk(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"))
+        with Image.open(path) as file:  # this reads the header only
+            width, height = file.size
+            scale = DRAFT / max(width, height)
+            # A JPEG file is decoded at 1/2, 1/4 or 1/8 of its size.
+            file.draft(None, (max(round(scale * width), 1), max(round(scale * height), 1)))
+            # A progressive JPEG file needs RAM for the coefficients of all its pixels.
+            size = (width, height) if file.info.get("progressive") else file.size
+            if most_pixels is not None and size[0] * size[1] > most_pixels:
+                return None
+            return _decoded(file, max(width, height))
     except UnidentifiedImageError:
         return "it is not a readable image"
     except Exception as error:  # damaged files raise many exception types; a bad image must not end the run
         return f"it cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
 
 
-def _shrunk(image: Any) -> Any:
-    """Return the image shrunk to the largest size in use, to save RAM; `info` keeps its original size."""
-    original = max(image.size)
+def _decoded(file: Any, original: int) -> Any:
+    """Return an image no larger than needed, with its size before: a folder of photographs must fit.
+
+    The image is shrunk before it is turned: every step on the full size would hold a copy of all pixels.
+    """
+    from PIL import ImageOps
+
+    orientation = file.getexif().get(ORIENTATION, 1)
+    mode = "L" if file.mode in ("1", "L", "LA") else "RGB"
+    if file.mode.startswith(("I", "F")):  # 16 bits and more, which `convert` would cut off at 255
+        image = _scaled(file)
+    else:
+        image = file if file.mode == mode else file.convert(mode)
     image.thumbnail((SIZES[-1], SIZES[-1]))
+    image.getexif()[ORIENTATION] = orientation
+    image = ImageOps.exif_transpose(image)
     image.info = {"original": original}
     return image
+
+
+def _scaled(image: Any) -> Any:
+    """Return a grey image whose smallest value is 0 and whose largest is 255."""
+    from PIL import Image
+
+    values = np.asarray(image)
+    low, high = float(values.min()), float(values.max())
+    scaled = np.empty(values.shape, dtype=np.uint8)
+    for row, target in zip(values, scaled, strict=True):  # row by row: float64 is eight bytes a pixel
+        target[:] = (row.astype(np.float64) - low) / max(high - low, 1e-12) * 255
+    return Image.fromarray(scaled)
 
 
 def _squares(images: list[Any], size: int | None) -> NDArray[np.uint8]:

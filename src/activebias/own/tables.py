@@ -1,14 +1,17 @@
 """Tables of the user: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
 
-import difflib
+import csv
 from collections import Counter
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from activebias.internal import did_you_mean
 from activebias.own.columns import NUM_HASHES, Column, features, hashed_words, read_column
 from activebias.own.data import (
     Divided,
@@ -17,10 +20,13 @@ from activebias.own.data import (
     encode_labels,
     listing,
     note_small_classes,
+    require_file,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.targets import note_target
 from activebias.runs.folder import Inputs, Kind, require_pandas
 from activebias.runs.suspects import describer
+from activebias.training.reading import DataError, read_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -38,11 +44,12 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     in other columns they are missing values. `validation` is a share, or another file with the same columns.
     """
     pd = require_pandas("Reading a table")
-    frame = _read(path, target)
+    frame, notes = _read(path, target)
     _check_columns(frame, target, path)
     num_rows = [len(frame)]
     if isinstance(validation, Path):
-        more = _read(validation, target)
+        more, more_notes = _read(validation, target)
+        notes += more_notes
         if missing := [str(name) for name in frame.columns if name not in more.columns]:
             raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
         num_rows.append(len(more))
@@ -64,6 +71,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     )
     texts = _labels(frame[target]).tolist()
     _refuse_quantities(frame[target], target, path)
+    notes += note_target(frame[target], texts, target)
     class_names, labels = encode_labels(texts, f"Column {target!r} of {path}")
     columns = [read_column(frame[name]) for name in frame.columns if name != target]
     used = [column for column in columns if column.role != "nothing"]
@@ -86,7 +94,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         position=position,
         describe=lambda members: _descriptions(frame.iloc[members], used),
     )
-    notes = [column.note for column in columns if column.note]
+    notes += [column.note for column in columns if column.note]
     notes += [
         *_note_words_for_missing(texts, target),
         *_note_missing(used),
@@ -149,15 +157,18 @@ def _own_data(
     )
 
 
-def _read(path: Path, target: str) -> "DataFrame":
+def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
+    """Return the table, and notes on how it was read."""
     pd = require_pandas("Reading a table")
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}: give a CSV, TSV or parquet file.")
+    notes: list[str] = []
+    require_file(path, "a CSV, TSV or parquet file")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
         else:
-            frame = _read_csv(path, target)
+            frame, notes = _read_csv(path, target)
+    except DataError:
+        raise
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8.") from error
     except Exception as error:  # parsers raise many exception types
@@ -165,19 +176,49 @@ def _read(path: Path, target: str) -> "DataFrame":
         raise ValueError(f"{path} cannot be read as a table ({text}): check the file.") from error
     if frame.empty:
         raise ValueError(f"{path} has no rows.")
-    return frame.rename(columns=str).reset_index(drop=True)
+    return frame.rename(columns=str).reset_index(drop=True), notes
 
 
-def _read_csv(path: Path, target: str) -> "DataFrame":
+def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Read a text file. MISSING_WORDS are missing values, except in a target column of words."""
     pd = require_pandas("Reading a table")
-    separator = _separator(path)
-    frame = pd.read_csv(path, sep=separator, low_memory=False)
+    read = partial(pd.read_csv, path, sep=_separator(path))
+    frame, notes = read(low_memory=False), []
+    if not isinstance(frame.index, pd.RangeIndex):
+        # pandas takes the first fields of rows that are longer than the header for names of the rows.
+        names, num_extra = list(frame.columns), frame.index.nlevels
+        read = partial(read, header=0, names=[*names, *range(num_extra)])
+        _refuse_longer_rows(path, read(keep_default_na=False, dtype=str).iloc[:, -num_extra:])
+        frame = read(low_memory=False)[names]
+        notes.append(f"The rows of {path} end with a separator that the header lacks: it is ignored.")
+    header = read(header=None, names=None, nrows=1, keep_default_na=False, dtype=str).iloc[0].str.strip()
+    again = [k for k, name in enumerate(header) if name == target and frame.columns[k] != target]
+    if target in frame and again:
+        # pandas renames the second y to y.1. As a feature, it would tell the model the label.
+        labels, left_out = frame.columns.get_loc(target) + 1, ", ".join(str(k + 1) for k in again)
+        notes.append(
+            f"{path} has {len(again) + 1} columns named {target!r}: column {labels} holds the labels; left "
+            f"out: {left_out}."
+        )
+        frame = frame.drop(columns=frame.columns[again])
     if target in frame and frame[target].hasnans and not pd.api.types.is_numeric_dtype(frame[target]):
-        as_written = pd.read_csv(path, sep=separator, keep_default_na=False, dtype=str)[target]
+        as_written = read(keep_default_na=False, dtype=str)[target]
         words = as_written.str.strip().isin(MISSING_WORDS)
         frame.loc[words, target] = as_written[words]
-    return frame
+    return frame, notes
+
+
+def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
+    """Refuse rows with more fields than the header, unless the fields beyond it are empty in every row."""
+    if (extra.fillna("").apply(lambda column: column.str.strip()) == "").all(axis=None):
+        return
+    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=_separator(path))
+    rows = ((lines.line_num, len(fields)) for fields in lines if fields)
+    (_, num_names), (line, num_fields) = islice(rows, 2)
+    raise DataError(
+        f"{path}: line {line} has {num_fields} fields, but the header has {num_names}. Name every column in "
+        "the header, also a column of row numbers, and put fields that contain a separator in quotes."
+    )
 
 
 def _separator(path: Path) -> str:
@@ -192,8 +233,7 @@ def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path} has several columns named {listing(twice)}: rename them.")
     if target not in names:
-        near = difflib.get_close_matches(target, names, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(target, names)
         raise ValueError(f"{path} has no column {target!r}; its columns are {listing(names, 20)}.{hint}")
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes
+from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes, require_file
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.suspects import excerpt
 from activebias.training.examples import IGNORE, Examples
@@ -73,6 +74,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         window=5,  # the paper's window for tagging
         skipped=tuple(skipped),
         notes=(
+            *note_case([tag for _, tags in sentences for tag in tags], str(path)),
             *note_duplicates("sentences", copies, in_train),
             *conflicts.note("words"),
             *note_small_classes(class_names, labels),
@@ -104,8 +106,7 @@ def _find_conflicts(
 
 def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
     """Return the sentences; a line without a word and a tag is skipped and listed."""
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}: give a file with a word and its tag per line.")
+    require_file(path, "a file with a word and its tag per line")
     sentences: list[Sentence] = []
     skipped: list[dict[str, str]] = []
     words: list[str] = []

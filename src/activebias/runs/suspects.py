@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from activebias import Audit, audit
 from activebias.internal import replacing
 from activebias.runs.cells import safe_cell
-from activebias.runs.folder import Inputs, RunFolder, RunInfo
+from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
 # A model with a higher validation error, in per cent, is a weak judge of labels.
@@ -43,8 +43,8 @@ def weak_judge(info: RunInfo) -> str:
 
 def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None."""
-    instances, names = folder.instances(), folder.info.class_names
-    describe = describer(folder.inputs(), folder.info.kind)
+    instances, names, inputs = folder.instances(), folder.info.class_names, folder.inputs()
+    describe, places = describer(inputs, folder.info.kind), places_of(folder.info.kind, instances, inputs)
     numbers: dict[str, NDArray[Any]] = {
         "confidence": found.confidence,
         "variability": found.variability,
@@ -55,7 +55,7 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
     suspected, conflict = found.suspected, instances.conflict
     for index in found.order[:limit].tolist():
         row: dict[str, Any] = {
-            "index": index,
+            **{name: values[index] for name, values in places.items()},
             "label": names[instances.label[index]],
             "believed": names[instances.believed[index]],
             "score": _known(found.score[index]),
@@ -63,11 +63,27 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
             "conflict": None if conflict is None else int(conflict[index]) or None,
             **{name: _known(values[index]) for name, values in numbers.items()},
             "visits": int(found.visits[index]),
+            "index": index,
             "position": int(instances.position[index]),
         }
-        if instances.sentence is not None and instances.word is not None:
-            row |= {"sentence": int(instances.sentence[index]), "word": int(instances.word[index])}
         yield row | {"instance": describe(index)}
+
+
+def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequence[Any]]:
+    """Return where the instances are in the user's data, by names that say so.
+
+    The names are `row` in a table, `file` of images, `sentence` and `word` in tagged text, all counted from
+    0. Images without file names (of a recipe) have their `position` in the data set.
+    """
+    position: list[int] = instances.position.tolist()
+    if instances.sentence is not None and instances.word is not None:
+        return {"sentence": instances.sentence.tolist(), "word": instances.word.tolist()}
+    if kind != "images":
+        return {"sentence" if kind == "tagging" else "row": position}
+    # A run folder numbers the images that have no file names.
+    if inputs.names is None or inputs.names == tuple(map(str, range(len(inputs)))):
+        return {"position": position}
+    return {"file": inputs.names}
 
 
 def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:

@@ -1,6 +1,7 @@
 """MNIST and its like, and digits."""
 
 import gzip
+import shutil
 import struct
 import subprocess
 import sys
@@ -54,6 +55,21 @@ def test_files_that_are_not_the_official_ones_are_refused(tmp_path):
     write_idx_set(tmp_path / "mnist", packed=True)
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte.gz has the wrong MD5 checksum: delete it"):
         load("mnist", tmp_path)
+
+
+def test_the_official_images_packed_by_another_gzip(tmp_path, real_data):
+    source = real_data("mnist")
+    (tmp_path / "mnist").mkdir()
+    for path in source.glob("*.gz"):
+        shutil.copy(path, tmp_path / "mnist")
+    labels = tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    content = gzip.decompress(labels.read_bytes())
+    labels.write_bytes(gzip.compress(content, 1, mtime=5))
+    assert len(load("mnist", tmp_path).test) == 10_000
+    for other in (gzip.compress(content[:-1] + b"\x01"), gzip.compress(content)[:-20]):
+        labels.write_bytes(other)
+        with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz has the wrong MD5"):
+            load("mnist", tmp_path)
 
 
 @pytest.mark.parametrize(

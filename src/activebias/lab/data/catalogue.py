@@ -1,15 +1,20 @@
 """The catalogue of data sets: their files, checksums and addresses."""
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its name, and its official checksum (``md5:…`` or ``sha256:…``) and size, if known."""
+    """One file: its name, and its official checksum (``md5:…`` or ``sha256:…``) and size, if known.
+
+    ``unpacked`` is the checksum of a gzipped file's content: another gzip packs it into other bytes.
+    """
 
     name: str
     checksum: str | None = None
     size: int | None = None
+    unpacked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,12 @@ class Source:
 
 
 def _mnist(
-    name: str, title: str, terms: str, checksums: tuple[str, str, str, str], hosts: tuple[str, ...]
+    name: str,
+    title: str,
+    terms: str,
+    checksums: tuple[str, str, str, str],
+    hosts: tuple[str, ...],
+    unpacked: tuple[str, ...] = (),
 ) -> Source:
     names = (
         "train-images-idx3-ubyte",
@@ -52,7 +62,10 @@ def _mnist(
         "t10k-images-idx3-ubyte",
         "t10k-labels-idx1-ubyte",
     )
-    packed = tuple(DataFile(f"{file}.gz", f"md5:{sum_}") for file, sum_ in zip(names, checksums, strict=True))
+    packed = tuple(
+        DataFile(f"{file}.gz", f"md5:{sum_}", unpacked=f"md5:{inside}" if inside else None)
+        for file, sum_, inside in zip_longest(names, checksums, unpacked)
+    )
     return Source(
         name,
         title,
@@ -166,6 +179,12 @@ _ALL = (
         ),
         # torchvision's mirror first, because the author's server often refuses downloads.
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
+        (
+            "6bbc9ace898e44ae57da46a324031adb",
+            "a25bea736e30d166cdddb491f175f624",
+            "2646ac647ad5339dbf082846283269ea",
+            "27ae3e4e09519cfbb04c329615203637",
+        ),
     ),
     _mnist(
         "fashion-mnist",

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from activebias.training.reading import DataError
+from activebias.training.reading import DataError, read_bytes
 
 
 def digest(path: Path, algorithm: str) -> str:
@@ -19,8 +19,8 @@ def digest(path: Path, algorithm: str) -> str:
         ) from error
 
 
-def checksum_matches(path: Path, checksum: str) -> bool:
-    """Return whether a file has the checksum, written as ``md5:…`` or ``sha256:…``.
+def checksum_matches(path: Path, checksum: str, unpacked: str | None = None) -> bool:
+    """Return whether a file has the checksum (``md5:…`` or ``sha256:…``), or its content has ``unpacked``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -30,4 +30,13 @@ def checksum_matches(path: Path, checksum: str) -> bool:
     True
     """
     algorithm, _, expected = checksum.partition(":")
-    return digest(path, algorithm) == expected
+    if digest(path, algorithm) == expected:
+        return True
+    if unpacked is None:
+        return False
+    algorithm, _, expected = unpacked.partition(":")
+    try:
+        content = read_bytes(path)
+    except DataError:  # a damaged file
+        return False
+    return hashlib.new(algorithm, content, usedforsecurity=False).hexdigest() == expected

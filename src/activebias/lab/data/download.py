@@ -79,7 +79,7 @@ def _fetch_all(source: Source, folder: Path, timeout: float, quiet: bool) -> Non
             if not (
                 target.exists()
                 and download.file.checksum
-                and checksum_matches(target, download.file.checksum)
+                and checksum_matches(target, download.file.checksum, download.file.unpacked)
             ):
                 task = progress.add_task(download.file.name, total=None)
                 _fetch_file(source, download, target, timeout, partial(_show, progress, task))

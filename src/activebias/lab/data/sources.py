@@ -1,11 +1,11 @@
 """Finds the data folder, and the state of every data set: present, damaged or missing."""
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from activebias.internal import did_you_mean
 from activebias.lab.data.catalogue import SOURCES, Form, Source
 from activebias.lab.data.checksums import checksum_matches
 from activebias.training.reading import DataError
@@ -57,9 +57,8 @@ def get_source(name: str) -> Source:
     'mnist'
     """
     if name not in SOURCES:
-        nearest = difflib.get_close_matches(name, SOURCES, n=1, cutoff=0.0)[0]
         raise DataError(
-            f"There is no data set {name!r}: known are {', '.join(SOURCES)}. Did you mean {nearest!r}?"
+            f"There is no data set {name!r}: known are {', '.join(SOURCES)}.{did_you_mean(name, SOURCES)}"
         )
     return SOURCES[name]
 
@@ -98,7 +97,7 @@ def damage(found: Found) -> str:
         fix = _fix(found.source)
         if file.size is not None and path.stat().st_size != file.size:
             return f"{path} has {path.stat().st_size} bytes where the official file has {file.size}: {fix}"
-        if file.checksum is not None and not checksum_matches(path, file.checksum):
+        if file.checksum is not None and not checksum_matches(path, file.checksum, file.unpacked):
             algorithm = file.checksum.partition(":")[0].upper().replace("SHA256", "SHA-256")
             return f"{path} has the wrong {algorithm} checksum: {fix}"
     return ""

@@ -133,12 +133,22 @@ Report.table = (() => {
 
   const known = (number) => (Number.isNaN(number) ? "" : String(Number(number.toPrecision(7))));
 
+  /** Where the instances are in the source: the first columns of the file, as `activebias audit` names them. */
+  function places() {
+    const { columns } = run;
+    const number = (name, values) => ({ name, at: (i) => String(values[i]) });
+    if (columns.word) return [number("sentence", columns.position), number("word", columns.word)];
+    if (run.kind !== "images") return [number("row", columns.position)];
+    return run.fields.filter((field) => field.name === "file");
+  }
+
   function csv() {
-    const { columns, fields } = run;
-    const head = ["index", "label", "believed", "score", "suspected", "conflict", ...CSV_NUMBERS, ...fields.map((field) => field.name)];
+    const { columns } = run;
+    const first = places(), fields = run.fields.filter((field) => !first.includes(field));
+    const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
-      String(i), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
-      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), ...CSV_NUMBERS.map((key) => known(columns[key][i])), ...fields.map((field) => field.at(i) ?? ""),
+      ...first.map((place) => place.at(i) ?? ""), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
+      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
     ]);
     return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
   }
