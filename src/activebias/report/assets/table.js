@@ -134,7 +134,7 @@ Report.table = (() => {
   const known = (number) => (Number.isNaN(number) ? "" : String(Number(number.toPrecision(7))));
 
   /** Where the instances are in the source: the first columns of the file, as `activebias audit` names them. */
-  function places() {
+  function sourceColumns() {
     const { columns } = run;
     const number = (name, values) => ({ name, at: (i) => String(values[i]) });
     if (columns.word) return [number("sentence", columns.position), number("word", columns.word)];
@@ -144,7 +144,7 @@ Report.table = (() => {
 
   function csv() {
     const { columns } = run;
-    const first = places(), fields = run.fields.filter((field) => !first.includes(field));
+    const first = sourceColumns(), fields = run.fields.filter((field) => !first.includes(field));
     const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
       ...first.map((place) => place.at(i) ?? ""), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
