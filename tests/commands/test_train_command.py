@@ -290,7 +290,7 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         (["--images", "a", "--images=b", "--images", "c"], 2, "Give `--images` once, not 3 times"),
         (["--csv", "wine.csv", "--target", "a", "--target", "b"], 2, "Give `--target` once, not 2 times"),
         (["--csv", "taken", "--target", "a"], 1, "taken is a folder: give a CSV, TSV or parquet file."),
-        (["--conll", "taken"], 1, "taken is a folder: give a file with a word and its tag a line."),
+        (["--conll", "taken"], 1, "taken is a folder: give a file with a word and its tag per line."),
         (["--images", "wine.csv"], 1, "wine.csv is a file: give a folder that has a folder of images for"),
         (["wine.csv"], 2, "'wine.csv' is a file: use `--csv wine.csv --target COLUMN`."),
         (["t.conll"], 2, "'t.conll' is a file: use `--conll t.conll`."),

@@ -295,7 +295,7 @@ def test_dates_as_a_column_are_numbers(wine, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "used"), [(20, "taken as categories"), (178, "left out as an identifier")]
+    ("number", "used"), [(20, "used as categories"), (178, "not used, as an identifier")]
 )
 def test_dates_in_an_uncertain_order_are_named(wine, tmp_path, number, used):
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(wine)) % number, unit="D")
