@@ -11,31 +11,7 @@ import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
 from activebias.own.tables import read_table
-
-
-def frame_of(loader):
-    bunch = loader(as_frame=True)
-    frame = bunch.frame.copy()
-    frame["target"] = [str(bunch.target_names[label]) for label in bunch.target]
-    return frame
-
-
-@pytest.fixture
-def wine():
-    return frame_of(load_wine)
-
-
-def read(frame, folder, name="table.csv", target="target", **options):
-    path = folder / name
-    if isinstance(frame, str):
-        path.write_text(frame)
-    elif name.endswith("parquet"):
-        frame.to_parquet(path)
-    else:
-        frame.to_csv(
-            path, index=False, sep=";" if "semicolon" in name else "\t" if name.endswith("tsv") else ","
-        )
-    return read_table(path, target=target, **{"validation": 0.2, "seed": 0} | options)
+from own_tables import frame_of, read
 
 
 @pytest.mark.parametrize("loader", [load_iris, load_wine, load_breast_cancer])
@@ -377,65 +353,6 @@ def test_numbers_as_labels(wine, tmp_path):
 def test_what_is_refused(wine, tmp_path, change, target, message):
     with pytest.raises(ValueError, match=message):
         read(change(wine), tmp_path, target=target)
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "line", "num_fields", "num_names"),
-    [
-        ("y,x,t\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 2, 4, 3),
-        ("y,x,t\n\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 3, 4, 3),
-        ('y,"x\nunit",t\n' + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 3, 4, 3),
-        ("y,x\n" + "a,c,0.1,0.2\nb,d,0.3,0.4\n" * 20, "y", 2, 4, 2),
-        ("y,x,t\na,0.1,c,\n" + "b,0.2,d,5\n" * 20, "y", 2, 4, 3),  # not empty in every row
-        ("x,severity\n" + "a,1,Mild\nb,2,None\n" * 20, "severity", 2, 3, 2),  # R's names of rows, perhaps
-        ("y,x,t\n" + "a,0.1,c,NA\nb,0.2,d,NA\n" * 20, "y", 2, 4, 3),
-        ("y,x,t\na,0.1,c,d\n" + "b,0.2,d\n" * 20, "y", 2, 4, 3),  # the first row only
-    ],
-)
-def test_rows_longer_than_the_header_are_refused(tmp_path, text, target, line, num_fields, num_names):
-    message = rf"table\.csv: line {line} has {num_fields} fields, but the header has {num_names}\. Name every"
-    with pytest.raises(ValueError, match=message):
-        read(text, tmp_path, target=target)
-
-
-@pytest.mark.parametrize(("name", "end"), [("table.csv", ","), ("table.csv", ",,"), ("table.tsv", "\t")])
-def test_a_separator_at_the_end_of_every_row_is_ignored(wine, tmp_path, name, end):
-    wine["target"] = ["None", "Mild", "NA"] * 59 + ["Mild"]
-    wine.loc[[5, 6], "ash"] = None
-    expected = read(wine, tmp_path, name)
-    header, *lines = (tmp_path / name).read_text().splitlines()
-    data = read("\n".join([header, *(line + end for line in lines)]), tmp_path, name)
-    assert data.class_names == expected.class_names == ("Mild", "NA", "None")
-    assert (data.train.inputs[0] == expected.train.inputs[0]).all()
-    assert (data.train.targets == expected.train.targets).all()
-    assert data.inputs.rows.equals(expected.inputs.rows)
-    ending = f"The rows of {tmp_path / name} end with a separator that the header lacks: it is ignored."
-    assert data.notes == (ending, *expected.notes)
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ("x,y,y", "2 columns named 'y': column 2 holds the labels; left out: 3."),
-        ("x,y, y", "2 columns named 'y': column 2 holds the labels; left out: 3."),
-        ("x,y,z,y,y", "3 columns named 'y': column 2 holds the labels; left out: 4, 5."),
-        ("x,y,x,y", "2 columns named 'y': column 2 holds the labels; left out: 4."),
-        (" y,x,y", "2 columns named 'y': column 3 holds the labels; left out: 1."),
-        ("x,y,y.1", None),
-    ],
-)
-@pytest.mark.parametrize("end", ["", ","])
-def test_a_second_target_is_named_and_is_no_feature(tmp_path, names, said, end):
-    kinds = [name.strip() for name in names.split(",")]
-    values = {"x": lambda k: str(k * k), "z": lambda k: str(k % 7)}
-    rows = [",".join(values.get(kind, lambda k: "ab"[k % 2])(k) for kind in kinds) for k in range(40)]
-    data = read("\n".join([names, *(row + end for row in rows)]), tmp_path, target="y")
-    assert [
-        note.removeprefix(f"{tmp_path / 'table.csv'} has ") for note in data.notes if "columns named" in note
-    ] == ([] if said is None else [said])
-    assert data.class_names == ("a", "b")
-    expected = {"x,y,y": 1, "x,y, y": 1, " y,x,y": 1, "x,y,z,y,y": 2, "x,y,x,y": 2, "x,y,y.1": 3}
-    assert data.train.inputs[0].shape[1] == expected[names]  # the words of y.1 are two columns
 
 
 def test_files_that_are_no_tables(tmp_path):
