@@ -16,7 +16,7 @@ import torch
 from audit_observed import find_recipe, load_data, observe_all, prepare
 from sklearn.metrics import average_precision_score
 
-from activebias.auditing import LEAST_PROBABILITY
+from activebias.runs.auditing import LEAST_PROBABILITY
 from activebias.lab import Noise, Optimiser
 from activebias.statistics import estimate
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from activebias import emphasis as emphasis
     from activebias import statistics as statistics
     from activebias.active_bias import ActiveBias as ActiveBias
-    from activebias.auditing import Audit as Audit
-    from activebias.auditing import audit as audit
     from activebias.history import PredictionHistory as PredictionHistory
     from activebias.indexing import TokenIndex as TokenIndex
     from activebias.indexing import collate_with_index as collate_with_index
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from activebias.methods import METHODS as METHODS
     from activebias.methods import Method as Method
     from activebias.methods import get_method as get_method
+    from activebias.runs.auditing import Audit as Audit
+    from activebias.runs.auditing import audit as audit
     from activebias.statistics import Estimate as Estimate
     from activebias.validation import MemorisationWarning as MemorisationWarning
     from activebias.validation import NothingRightWarning as NothingRightWarning
@@ -30,8 +30,8 @@ _MODULES = {
     "emphasis": None,
     "statistics": None,
     "ActiveBias": "active_bias",
-    "Audit": "auditing",
-    "audit": "auditing",
+    "Audit": "runs.auditing",
+    "audit": "runs.auditing",
     "PredictionHistory": "history",
     "TokenIndex": "indexing",
     "collate_with_index": "indexing",

@@ -7,14 +7,16 @@ for users, and it may change without notice.
 from activebias._arrays import as_tensor as as_tensor
 from activebias._arrays import native as native
 from activebias._names import did_you_mean as did_you_mean
-from activebias.auditing import without_prior as without_prior
 from activebias.checkpoint import read_checkpoint as read_checkpoint
+from activebias.checks import is_probability as is_probability
 from activebias.checks import own_scores as own_scores
+from activebias.checks import tensor_of as tensor_of
 from activebias.drawing import draw_directly as draw_directly
 from activebias.epoch_items import epoch_generator as epoch_generator
 from activebias.files import remove_leftovers as remove_leftovers
 from activebias.files import replacing as replacing
 from activebias.graphs import no_garbage_collection as no_garbage_collection
+from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
 from activebias.losses import IGNORED as IGNORED

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from activebias import Audit
-from activebias.internal import without_prior
+from activebias.runs.auditing import without_prior
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 from activebias.runs.suspects import audit_run
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from activebias.internal import replacing, without_prior
+from activebias.internal import replacing
+from activebias.runs.auditing import without_prior
 from activebias.runs.folder import RunFolder
 
 FORMATS = ("npz", "parquet", "cartography")

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from activebias import checks
-from activebias.active_bias import ActiveBias
-from activebias.history import CHUNK, PredictionHistory
+from activebias import ActiveBias, PredictionHistory
+from activebias.internal import CHUNK, is_probability, tensor_of
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -240,9 +239,7 @@ def _checked_arrays(history: Any, prior: float | None) -> tuple[npt.NDArray[Any]
             f"Expected `valid` to hold one boolean per value, shape {values.shape}, but got {valid.dtype} of "
             f"shape {valid.shape}."
         )
-    wrong = values[
-        valid & ~((values >= -checks.PROBABILITY_TOLERANCE) & (values <= 1 + checks.PROBABILITY_TOLERANCE))
-    ]
+    wrong = values[valid & ~is_probability(values)]
     if wrong.size:
         raise ValueError(
             f"Expected `history` to hold probabilities p(y|x) in [0, 1], but got {wrong[0]:g}: logits need a "
@@ -266,7 +263,7 @@ def _array(name: str, values: Any) -> npt.NDArray[Any]:
                 f"Expected `{name}` to hold numbers, but got text such as {str(example)!r}: "
                 f"{fix if found.ndim else 'if that is a file, load it and pass what it holds'}."
             )
-    return checks.tensor_of(name, values).detach().cpu().numpy()
+    return tensor_of(name, values).detach().cpu().numpy()
 
 
 def _beliefs(believed: Any, label: Integers | None, number: int) -> tuple[Integers | None, Floats | None]:

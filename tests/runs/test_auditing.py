@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import activebias as ab
-from activebias.auditing import CHUNK, LEAST_PROBABILITY, summarise
+from activebias.runs.auditing import CHUNK, LEAST_PROBABILITY, summarise
 
 
 def trained(num_instances=6, num_classes=4, epochs=5, **options):
@@ -229,6 +229,6 @@ def test_a_history_knows_its_own_prior():
 def test_the_function_stays_a_function_whatever_is_imported():
     # A module of the same name would take its place in the package as soon as anyone imports it.
     code = (
-        "import activebias.auditing, activebias as ab; assert callable(ab.audit); ab.audit([[0.5]]); ab.audit"
+        "import activebias.runs.auditing, activebias as ab; assert callable(ab.audit); ab.audit([[0.5]]); ab.audit"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
