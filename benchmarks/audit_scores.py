@@ -16,8 +16,8 @@ import torch
 from audit_observed import find_recipe, load_data, observe_all, prepare
 from sklearn.metrics import average_precision_score
 
-from activebias.runs.auditing import LEAST_PROBABILITY
 from activebias.lab import Noise, Optimiser
+from activebias.runs.auditing import LEAST_PROBABILITY
 from activebias.statistics import estimate
 
 SHARES = (0.05, 0.1, 0.2, 0.4)

@@ -228,7 +228,5 @@ def test_a_history_knows_its_own_prior():
 
 def test_the_function_stays_a_function_whatever_is_imported():
     # A module of the same name would take its place in the package as soon as anyone imports it.
-    code = (
-        "import activebias.runs.auditing, activebias as ab; assert callable(ab.audit); ab.audit([[0.5]]); ab.audit"
-    )
+    code = "import activebias.runs.auditing, activebias as ab; ab.audit([[0.5]]); assert callable(ab.audit)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
