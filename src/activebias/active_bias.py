@@ -12,9 +12,10 @@ from activebias import checks
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
 from activebias.checkpoint import FORMAT, check_state, read_checkpoint, settings_of, write_checkpoint
+from activebias.checks import IGNORED
 from activebias.distributed import Ranks
 from activebias.history import PredictionHistory
-from activebias.losses import IGNORED, Weights, weighted, weighted_cross_entropy
+from activebias.losses import Weights, weighted, weighted_cross_entropy
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import metrics
@@ -202,6 +203,7 @@ class ActiveBias:
             num_classes=self.num_classes,
             ignore_index=ignore_index,
             label_smoothing=label_smoothing,
+            leave_exp=self._memory.on_gpu,
             visit=partial(self._visit, index),
             reduction=reduction,
         )
@@ -221,7 +223,7 @@ class ActiveBias:
         The mean is not normalised again within the batch. Entries where `mask` is False do not count.
         `reduction` may also be "sum" or "none".
         """
-        per_instance_loss = checks.loss_tensor(per_instance_loss)
+        per_instance_loss, prob = checks.loss_tensor(per_instance_loss), checks.tensor_of("prob", prob)
         if mask is not None:
             # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
             per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
@@ -235,14 +237,14 @@ class ActiveBias:
         place = self._order.take_back(batch.index, batch.host_index, self._plan)
         try:
             exchange = self._exchange(None if words or place.handout is None else place.handout.plan)
-            value, number = self._memory.visit(batch, place, exchange)
+            found = self._memory.visit(batch, place, exchange)
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
         if words and self._num_ranks > 1:
-            total = self._ranks.total(batch.index[: place.num_real], batch.mask)
-            return Weights(value, total, self._num_ranks, None, 0)
-        return Weights(value, number, 1, None if words else place.padding_scale, place.num_real)
+            total = self._ranks.total(batch.index[: place.num_real], batch.counted())
+            return Weights(found.weight, total, None, self._num_ranks, None, 0)
+        return Weights(*found, 1, None if words else place.padding_scale, place.num_real)
 
     def _exchange(self, plan: Plan | None = None) -> Exchange | None:
         """Return how to bring the visits of all ranks together; with a plan, without waiting for a GPU."""

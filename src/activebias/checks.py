@@ -10,6 +10,9 @@ from activebias._arrays import Array
 if TYPE_CHECKING:
     from activebias.history import PredictionHistory
 
+# The target that does not count unless told otherwise, as in torch's cross-entropy.
+IGNORED = -100
+
 # Softmax in float32 may end a rounding error above 1.
 PROBABILITY_TOLERANCE = 1e-6
 
@@ -95,15 +98,38 @@ def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
 
 
 class Batch(NamedTuple):
-    """Checked visits: NumPy arrays on a CPU, tensors on a GPU. `mask` says which entries count (None: all).
+    """Checked visits: NumPy arrays on a CPU, tensors on a GPU.
 
-    `host_index` is what `to_compare` returns.
+    Attributes:
+        index: the instances.
+        prob: their p(y|x); with `has_losses`, -log p(y|x).
+        mask: which entries count (None: all); with `has_losses`, their targets.
+        host_index: the index as `to_compare` returns it.
+        has_losses: whether exp(-loss) is left to the memory, as on a GPU.
     """
 
     index: Array
     prob: Array
     mask: Array | None
     host_index: np.ndarray | None
+    has_losses: bool = False
+
+    def counted(self) -> Array | None:
+        """Return which entries count (None: all)."""
+        return self.mask != IGNORED if self.has_losses else self.mask
+
+    def with_probabilities(self) -> "Batch":
+        """Return the batch with probabilities and a mask."""
+        if not self.has_losses:
+            return self
+        return self._replace(prob=torch.exp(-self.prob), mask=self.counted(), has_losses=False)
+
+    def without_padding(self, num_real: int) -> "Batch":
+        """Return a batch in which the entries after the first `num_real` do not count."""
+        batch = self.with_probabilities()
+        counts = batch.index == batch.index if batch.mask is None else batch.mask & True  # a copy
+        counts[num_real:] = False
+        return batch._replace(mask=counts)
 
 
 def to_compare(index: Any) -> np.ndarray | None:
@@ -121,16 +147,22 @@ def to_compare(index: Any) -> np.ndarray | None:
 def batch(
     index: Any, prob: Any, mask: Any, losses: torch.Tensor | None, history: "PredictionHistory"
 ) -> Batch:
-    """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped."""
+    """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped.
+
+    Without `prob`, `losses` are -log p(y|x), and `mask` holds the targets.
+    """
     given, index = index, index_tensor(index, history.device)
     if losses is not None and losses.dim() == 2 and index.dim() == 1:
         raise ValueError(
             f"Expected `index` to have the shape of the targets, {tuple(losses.shape)}, but got "
             f"{tuple(index.shape)}: number the words by `TokenIndex`, `tokens(sentence, width=…)`."
         )
-    prob = probability_tensor(prob, history.device)
     if losses is not None:
         same_shape("per_instance_loss", losses, "index", index)
+    if prob is None and losses is not None:
+        losses = probability_tensor(losses, history.device)
+        return Batch(index, losses, _moved(mask, history.device, torch.int64), to_compare(given), True)
+    prob = probability_tensor(prob, history.device)
     same_shape("prob", prob, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:

@@ -6,15 +6,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-# The target that does not count unless told otherwise, as in torch's cross-entropy.
-IGNORED = -100
+from activebias.checks import IGNORED
 
 
 class PerInstance(NamedTuple):
-    """Loss and p(y|x) of every instance, in the shape of the targets, and which ones count (None: all)."""
+    """Loss and p(y|x) of every instance, in the shape of the targets, and which ones count (None: all).
+
+    Where `prob` is None, it is exp(-loss), and `mask` holds the targets.
+    """
 
     loss: torch.Tensor
-    prob: torch.Tensor
+    prob: torch.Tensor | None
     mask: torch.Tensor | None
 
 
@@ -22,14 +24,14 @@ class Weights(NamedTuple):
     """The weights of a batch, and how to take their mean.
 
     Attributes:
-        value: v of every entry, 0 where it does not count. On a GPU the next step may overwrite it.
-        number: how many entries count, None for all.
+        value, number, mean: the fields of `LookedUp`.
         num_ranks: the ranks that `number` counts over.
         padding_scale, num_real: as in the batch's `Place`.
     """
 
     value: torch.Tensor
     number: torch.Tensor | int | None
+    mean: torch.Tensor | None
     num_ranks: int
     padding_scale: float | None
     num_real: int
@@ -70,9 +72,9 @@ def weighted(losses: torch.Tensor, prob: Any, mask: Any, *, visit: Visit, reduct
 
 def _mean(weights: Weights, losses: torch.Tensor) -> torch.Tensor:
     number = weights.number
-    if isinstance(number, torch.Tensor) and weights.num_ranks == 1:
-        # On a GPU: the quotient is a tensor of its own.
-        mean = ((weights.value / number).to(losses) * losses).sum()
+    if weights.mean is not None and losses.dim() == 1:
+        # One launch. The copy is for autograd: the next step may overwrite the weights.
+        mean = torch.dot(weights.mean.to(losses, copy=True), losses)
     else:
         weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
         # DistributedDataParallel divides the sum of the gradients by the number of ranks.
@@ -90,9 +92,11 @@ def cross_entropy(
     num_classes: int,
     ignore_index: int = IGNORED,
     label_smoothing: float = 0.0,
+    leave_exp: bool = False,
 ) -> PerInstance:
     """Return the cross-entropy of class logits (…, C) to int targets (…), or of binary logits in their shape.
 
+    With `leave_exp` the probabilities of plain class losses are left to be computed with the weights.
     With label smoothing the loss is that of torch's `cross_entropy`; the probability stays the true class's.
 
     >>> per_instance = cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), num_classes=2)
@@ -124,8 +128,11 @@ def cross_entropy(
         )
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")
-    mask = _counted(targets, num_classes, ignore_index)
-    flat_logits, flat_targets = logits.reshape(-1, num_classes), targets.reshape(-1).long()
+    leave_exp = leave_exp and not label_smoothing and ignore_index == IGNORED
+    mask = targets if leave_exp else _counted(targets, num_classes, ignore_index)
+    flat_logits, flat_targets = logits, targets.long()
+    if targets.dim() != 1:  # a view costs autograd a node, which shows in a small model's step
+        flat_logits, flat_targets = logits.reshape(-1, num_classes), flat_targets.reshape(-1)
     losses = functional.cross_entropy(
         flat_logits,
         flat_targets,
@@ -133,6 +140,8 @@ def cross_entropy(
         ignore_index=ignore_index,
         label_smoothing=label_smoothing,
     )
+    if leave_exp:
+        return PerInstance(losses if targets.dim() == 1 else losses.view(targets.shape), None, mask)
     with torch.no_grad():
         plain = losses
         if label_smoothing:
