@@ -1,5 +1,6 @@
 """What a user passes in, made into what the method works on; or an error that names the fix."""
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from activebias._arrays import Array
 
 if TYPE_CHECKING:
     from activebias.history import PredictionHistory
+    from activebias.methods import Method
 
 # The target that does not count unless told otherwise, as in torch's cross-entropy.
 IGNORED = -100
@@ -25,6 +27,20 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     if value < at_least:
         raise ValueError(f"Expected `{name}` to be at least {at_least}, but got {value}.")
     return int(value)
+
+
+def max_weight(value: Any, method: "Method") -> float | None:
+    """Return the largest weight allowed, None for no bound."""
+    if value is None:
+        return None
+    if method.weights != "emphasis":
+        raise ValueError(
+            f"`max_weight` bounds weights, but method {method.name!r} does not emphasise by weights: use a "
+            "W* method, or leave it out."
+        )
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 < value < math.inf:
+        raise ValueError(f"Expected `max_weight` to be a number above 1, the mean weight, but got {value!r}.")
+    return float(value)
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
@@ -44,6 +60,16 @@ def loss_tensor(loss: Any) -> torch.Tensor:
     tensor = tensor_of("per_instance_loss", loss)
     wide = tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype.itemsize > 2)
     return tensor if wide else tensor.float()
+
+
+def factors(name: str, values: Any, *, like: torch.Tensor) -> torch.Tensor:
+    """Return a user's weights beside the tensor `like`. On a CPU they must be finite and at least 0."""
+    tensor = tensor_of(name, values)
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"Expected `{name}` to hold weights, but got {tensor.dtype}.")
+    if tensor.is_cpu and not bool(((tensor >= 0) & tensor.isfinite()).all()):
+        raise ValueError(f"Expected `{name}` to hold finite weights of at least 0.")
+    return tensor.to(like)
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
@@ -124,6 +150,11 @@ class Batch(NamedTuple):
             return self
         return self._replace(prob=torch.exp(-self.prob), mask=self.counted(), has_losses=False)
 
+    def number(self, num_real: int) -> Any:
+        """Return how many entries of the first `num_real` rows count."""
+        mask = self.counted()
+        return math.prod(self.index[:num_real].shape) if mask is None else mask[:num_real].sum()
+
     def without_padding(self, num_real: int) -> "Batch":
         """Return a batch in which the entries after the first `num_real` do not count."""
         batch = self.with_probabilities()
@@ -145,17 +176,26 @@ def to_compare(index: Any) -> np.ndarray | None:
 
 
 def batch(
-    index: Any, prob: Any, mask: Any, losses: torch.Tensor | None, history: "PredictionHistory"
+    index: Any,
+    prob: Any,
+    mask: Any,
+    losses: torch.Tensor | None,
+    history: "PredictionHistory",
+    *,
+    num_labels: int | None = None,
 ) -> Batch:
     """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped.
 
-    Without `prob`, `losses` are -log p(y|x), and `mask` holds the targets.
+    Without `prob`, `losses` are -log p(y|x), and `mask` holds the targets. With `num_labels` an index stands
+    for so many labels of an example, each of which is an instance.
     """
-    given, index = index, index_tensor(index, history.device)
+    given, items = index, index_tensor(index, history.device)
+    index = items if num_labels is None else labels_of(items, num_labels)
     if losses is not None and losses.dim() == 2 and index.dim() == 1:
         raise ValueError(
             f"Expected `index` to have the shape of the targets, {tuple(losses.shape)}, but got "
-            f"{tuple(index.shape)}: number the words by `TokenIndex`, `tokens(sentence, width=…)`."
+            f"{tuple(index.shape)}: number the words by `TokenIndex`, `tokens(sentence, width=…)`; if "
+            "whole sequences are the instances, pass `sequences=True`."
         )
     if losses is not None:
         same_shape("per_instance_loss", losses, "index", index)
@@ -169,7 +209,17 @@ def batch(
         return Batch(index, prob, mask, to_compare(given))
     index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
     index_range(index if mask is None else index[mask], history.num_instances)
-    return Batch(index, _clipped(prob, mask), mask, to_compare(index))
+    return Batch(index, _clipped(prob, mask), mask, to_compare(items))
+
+
+def labels_of(index: torch.Tensor, num_labels: int) -> torch.Tensor:
+    """Return the instances of examples that have `num_labels` labels each, shape (examples, labels)."""
+    if index.dim() != 1:
+        raise ValueError(
+            f"With `multi_label=True` expected `index` to have one index per example, but got the shape "
+            f"{tuple(index.shape)}."
+        )
+    return index[:, None] * num_labels + torch.arange(num_labels, device=index.device)
 
 
 def _clipped(prob: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -29,9 +29,18 @@ class Scores:
     A method without a statistic has no scores to keep: everything is as if all were 0.
     """
 
-    def __init__(self, method: Method, num_instances: int, *, initial: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        method: Method,
+        num_instances: int,
+        *,
+        initial: float,
+        max_weight: float | None,
+        device: torch.device,
+    ) -> None:
         """Begin with every score at `initial`."""
         self.method = method
+        self.max_weight = max_weight
         self.num_instances = num_instances
         self.device = device
         # NumPy arrays on a CPU, tensors on a GPU.
@@ -98,7 +107,17 @@ class Scores:
         weights = emphasis.weights(self._values[index], self.mean())
         if self.method.weights == "importance":
             weights = 1 / weights
+        if self.max_weight is not None:
+            limit, lift = self._bound(self.max_weight)
+            weights = xp.minimum(weights, limit) + lift
         return xp.asarray(weights, dtype=xp.float32)
+
+    def _bound(self, max_weight: float) -> tuple[Array, Array]:
+        """Return how to bound the weights, from a pass over all scores."""
+        values, mean = self._values[: self.num_instances], self.mean()
+        if not isinstance(values, torch.Tensor):
+            values = values[values > 2 * (max_weight - 1) * mean]  # v > max_weight - ½
+        return emphasis.bound(emphasis.weights(values, mean), self.num_instances, max_weight)
 
     def probabilities(self) -> torch.Tensor:
         """Return P of all instances, float64."""
@@ -161,7 +180,14 @@ class InstanceMemory:
     visits that cannot be used go to the history's last row, which does not count, and are counted as skipped.
     """
 
-    def __init__(self, method: Method, history: PredictionHistory, *, remove_outliers: bool) -> None:
+    def __init__(
+        self,
+        method: Method,
+        history: PredictionHistory,
+        *,
+        remove_outliers: bool,
+        max_weight: float | None = None,
+    ) -> None:
         """Begin with the same entry in every history."""
         self.method = method
         self.history = history
@@ -175,7 +201,9 @@ class InstanceMemory:
         self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
         first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
         initial = float(self._score(*history.entries(first))[0])
-        self.scores = Scores(method, self.num_instances, initial=initial, device=self.device)
+        self.scores = Scores(
+            method, self.num_instances, initial=initial, max_weight=max_weight, device=self.device
+        )
         self._gpu = GpuSteps(history, self.num_skipped, weight=self.weight, append=self._append)
 
     def weight(self, index: Array) -> Array:
