@@ -118,7 +118,8 @@ class Recipe:
     `architecture` is the name of the model in the configuration. `row` is the row of the paper that the
     recipe reproduces. `half_precision` allows bf16 on a GPU, for models whose baseline error it does not
     change (`benchmarks/precision.py`). `limit` is the number of training and test examples to use: with it,
-    the tests run every recipe within seconds.
+    the tests run every recipe within seconds. `validation` is the share of the training examples that is held
+    out, in all trials the same, to choose settings and epochs.
     """
 
     name: str
@@ -142,9 +143,14 @@ class Recipe:
     data_options: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
     half_precision: bool = False
+    validation: float | None = None
 
     def __post_init__(self) -> None:
         """Raise if a number is too small."""
+        if self.validation is not None and not 0 < self.validation < 1:
+            raise ValueError(
+                f"Expected `validation` to be a share between 0 and 1, but got {self.validation}."
+            )
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"Expected `{name}` to be at least {least}, but got {getattr(self, name)}.")
@@ -171,6 +177,7 @@ class Recipe:
             "metric": self.metric,
             "teacher": None if self.teacher is None else self.teacher.config(),
             "limit": self.limit,
+            "validation": self.validation,
         }
 
     def shortened(self, epochs: int) -> "Recipe":

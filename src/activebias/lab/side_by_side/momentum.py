@@ -28,7 +28,7 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
     ) -> None:
         """Train groups of float32 parameters; `copies` holds their half-precision copies, if they have one.
 
-        `rate` is a number on the device, which a CUDA graph reads in every replay.
+        `rate` is a number on the device, or one per model (K,), which a CUDA graph reads in every replay.
         """
         super().__init__(parameters, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
         self._copies = copies
@@ -58,5 +58,6 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
                     parameter, gradient.contiguous(), self.state[parameter]["momentum_buffer"],
                     parameter if copy is None else copy,
                     group["lr"], group["momentum"], group["weight_decay"], parameter.numel(),
-                    HAS_HALF=copy is not None, BLOCK=_BLOCK,
+                    parameter.numel() // len(parameter),
+                    RATE_BY_MODEL=group["lr"].dim() > 0, HAS_HALF=copy is not None, BLOCK=_BLOCK,
                 )  # fmt: skip

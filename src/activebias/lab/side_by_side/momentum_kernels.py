@@ -17,19 +17,25 @@ def step(
     MOMENTUM,
     DECAY,
     SIZE,
+    SIZE_OF_MODEL,
+    RATE_BY_MODEL: tl.constexpr,
     HAS_HALF: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """momentum = MOMENTUM · momentum + gradient + DECAY · parameter; parameter -= rate · momentum.
 
-    `half` receives the new parameter too. Every value is read and written once.
+    `half` receives the new parameter too. Every value is read and written once. `rate` is one number, or with
+    RATE_BY_MODEL one number per model, whose parameters are SIZE_OF_MODEL values in a row.
     """
     offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = offset < SIZE
     value = tl.load(parameter + offset, mask=exists)
     slope = tl.load(gradient + offset, mask=exists).to(tl.float32) + DECAY * value
     moved = MOMENTUM * tl.load(momentum + offset, mask=exists) + slope
-    value -= tl.load(rate) * moved
+    if RATE_BY_MODEL:
+        value -= tl.load(rate + offset // SIZE_OF_MODEL, mask=exists) * moved
+    else:
+        value -= tl.load(rate) * moved
     tl.store(momentum + offset, moved, mask=exists)
     tl.store(parameter + offset, value, mask=exists)
     if HAS_HALF:
