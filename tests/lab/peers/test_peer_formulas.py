@@ -76,15 +76,13 @@ def test_a_gradient_is_the_slope(name):
 
 
 @pytest.mark.parametrize("name", ["focal", "label-smoothing", "gce", "sce", "elr"])
-@pytest.mark.parametrize("value", [1.0, 3.0, 0.5])
-def test_a_gradient_is_finite_for_certain_predictions(name, value):
-    if name == "focal" and value < 1:
-        pytest.skip("the search tries no focus below 1")
+def test_a_gradient_is_finite_for_certain_predictions(name):
     logits = torch.tensor([[200.0, 0.0, 0.0], [0.0, 200.0, 0.0]], requires_grad=True)
     peer = get_peer(name)
     rows = torch.full((2, 3), 0.3)
     batch = batch_of(logits, torch.tensor([0, 0]), rows=rows)
-    peer.loss(batch, torch.tensor(value)).sum().backward()
+    for value in peer.values:
+        peer.loss(batch, torch.tensor(value)).sum().backward(retain_graph=True)
     assert logits.grad.isfinite().all()
 
 
@@ -146,7 +144,7 @@ def test_selective_backprop_prefers_large_losses_and_keeps_its_share():
         assert set(weights.tolist()) == {0.0, 2.0}
         counted += weights > 0
     order = losses.argsort()
-    assert counted[order[:8]].mean() < 80 < 320 < counted[order[-8:]].mean()
+    assert counted[order[:8]].mean() < 100 < 300 < counted[order[-8:]].mean()
 
 
 @pytest.mark.parametrize("epoch", [0, 9, 18, 19])
