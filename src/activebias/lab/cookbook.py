@@ -158,6 +158,17 @@ def cifar100_rn63() -> Recipe:
     )
 
 
+def cifar10_rn27() -> Recipe:
+    """Return cifar100-rn27 on CIFAR-10, for human label noise; the paper does not have it."""
+    return replace(
+        cifar100_rn27(),
+        name="cifar10-rn27",
+        title="CIFAR-10, residual net, 2 units a stage",
+        data="cifar10",
+        row=None,
+    )
+
+
 def qt_cnn() -> Recipe:
     """Return the row qt-cnn: question types from 1,000 questions."""
     return Recipe(
@@ -308,6 +319,7 @@ RECIPES: Final[dict[str, Callable[[], Recipe]]] = {
         mnist_fc_distill,
         mnist_teacher,
         fashion_mnist_cnn,
+        cifar10_rn27,
         wnut17_cnn,
     )
 }

@@ -48,6 +48,19 @@ class Optimiser:
             drops += epoch // self.every
         return self.learning_rate * float(self.factor**drops)
 
+    def compressed(self, share: float) -> "Optimiser":
+        """Return the optimiser whose learning rate falls in a share of the epochs as far as here in all.
+
+        >>> Optimiser("sgd", 1.0, factor=0.9, every=1).compressed(0.5)
+        Optimiser(kind='sgd', learning_rate=1.0, momentum=0.0, factor=0.81, milestones=(), every=1)
+        """
+        milestones = tuple(round(share * milestone) for milestone in self.milestones)
+        if self.every is None:
+            return replace(self, milestones=milestones)
+        every = max(1, round(share * self.every))
+        factor = round(float(self.factor ** (every / (share * self.every))), 12)
+        return replace(self, milestones=milestones, every=every, factor=factor)
+
     def build(
         self, parameters: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, capturable: bool = False
     ) -> torch.optim.Optimizer:
@@ -189,6 +202,16 @@ class Recipe:
             raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}.")
         burn_in = min(round(self.burn_in * epochs / self.epochs), epochs - 1)
         return replace(self, epochs=epochs, burn_in=burn_in)
+
+    def compressed(self, epochs: int) -> "Recipe":
+        """Return the recipe with another number of epochs, and burn-in and schedule in proportion.
+
+        >>> optimiser = Optimiser("sgd", 1.0, factor=0.5, milestones=(80, 100)).compressed(0.1)
+        >>> [optimiser.learning_rate_at(epoch) for epoch in (7, 8, 10)]
+        [1.0, 0.5, 0.25]
+        """
+        optimiser = self.optimiser.compressed(epochs / self.epochs)
+        return replace(self.shortened(epochs), optimiser=optimiser)
 
     def limited(self, limit: int) -> "Recipe":
         """Return the recipe on the first `limit` training and test examples."""
