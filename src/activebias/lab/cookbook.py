@@ -1,4 +1,4 @@
-"""The recipes: one function for every row of the paper's experiments, and three additional recipes.
+"""The recipes: one function for every row of the paper's experiments, and four additional recipes.
 
 Sources: the paper's tables and its base implementations. Settings are calibrated on a baseline (Scan or Uni)
 only, never on a method. A calibrated recipe has an `-as-printed` variant.

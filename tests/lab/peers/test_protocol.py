@@ -178,8 +178,10 @@ def test_a_recipe_with_a_teacher_is_refused():
         Protocol.of(get_recipe("mnist-fc-distill"), ["scan"])
 
 
-def test_the_benchmark_stops_in_time_and_goes_on(tmp_path):
+def test_the_benchmark_stops_in_time_and_goes_on(tmp_path, real_data):
     """On the CPU with a tiny budget; its command on a GPU differs in the device only."""
+    real_data("trec")
+    real_data("embeddings")
     script = Path(__file__).parents[3] / "benchmarks" / "peers.py"
     options = [
         "--rows",

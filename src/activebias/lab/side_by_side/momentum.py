@@ -54,10 +54,11 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
                 gradient = parameter.grad if copy is None else copy.grad
                 if gradient is None:
                     continue
+                size = parameter.numel() // len(parameter)
                 kernels.step[(-(-parameter.numel() // _BLOCK),)](
                     parameter, gradient.contiguous(), self.state[parameter]["momentum_buffer"],
                     parameter if copy is None else copy,
                     group["lr"], group["momentum"], group["weight_decay"], parameter.numel(),
-                    parameter.numel() // len(parameter),
-                    RATE_BY_MODEL=group["lr"].dim() > 0, HAS_HALF=copy is not None, BLOCK=_BLOCK,
+                    size, RATE_BY_MODEL=group["lr"].dim() > 0, LARGE_MODELS=size >= _BLOCK,
+                    HAS_HALF=copy is not None, BLOCK=_BLOCK,
                 )  # fmt: skip
