@@ -1,6 +1,7 @@
 """`activebias compare`: the methods of a recipe, tested against their baselines."""
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -25,6 +26,11 @@ from activebias.commands.shared import (
 
 app = typer.Typer()
 
+Search = Annotated[
+    bool,
+    typer.Option("--search", help="First search each method's settings on a part of the training data."),
+]
+
 
 @app.command(epilog="Example: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1")
 @reports_errors
@@ -33,6 +39,7 @@ def compare(
     methods: Methods = None,
     trials: NumTrials = None,
     noise: NoiseText = None,
+    search: Search = False,
     seed: Seed = 0,
     epochs: Epochs = None,
     out: Out = Path("runs"),
@@ -43,7 +50,11 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train the methods of a recipe, and test them against their baselines."""
+    """Train the methods of a recipe, and test them against their baselines.
+
+    Methods may be the paper's (wtc), peers (gce) or both (wtc+gce). With --search every one of them gets the
+    same search of its learning rate and its parameter, on a validation part of the training data.
+    """
     from activebias.commands.choosing import find_methods, find_place, find_recipe
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion
@@ -53,7 +64,13 @@ def compare(
     recipe = find_recipe(recipe_name, noise=noise, epochs=epochs)
     seeds = range(seed, seed + (trials or recipe.trials))
     place = find_place(out, data, device, side_by_side)
-    results = run(recipe, find_methods(methods, recipe), seeds, place, quiet=quiet or as_json)
+    names = find_methods(methods, recipe, peers=True)
+    if search:
+        from activebias.commands.searching import compare_searched
+
+        compare_searched(recipe, names, seeds, place, as_json=as_json, quiet=quiet)
+        return
+    results = run(recipe, names, seeds, place, quiet=quiet or as_json)
     if as_json:
         print_json(summary(results))
         return

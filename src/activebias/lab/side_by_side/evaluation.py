@@ -24,15 +24,28 @@ class _Part(NamedTuple):
     lengths: Tensor | None
 
 
-def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> tuple[Tensor, Tensor]:
-    """Return test and training error of every model, (K,) each; `trial` (K,) says whose labels it has."""
+class Errors(NamedTuple):
+    """The errors of K models, (K,) each; `validation` is None without a validation part."""
+
+    test: Tensor
+    train: Tensor
+    validation: Tensor | None
+
+
+def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> Errors:
+    """Return the errors of every model; `trial` (K,) says whose labels it has."""
     test = _Part(trials.test.inputs, trials.test.targets, trials.test.lengths)
-    train = _Part(trials.inputs, trials.targets, trials.lengths)
+    parts = [_Part(trials.inputs, trials.targets, trials.lengths)]
+    if trials.validation is not None:
+        held = trials.validation
+        parts.append(_Part(held.inputs, trials.validation_targets, held.lengths))
     if trials.recipe.metric == "error":
-        wrong_test = _wrong(stack, test, None)
-        return wrong_test, _wrong(stack, train, trial)
-    scorer = EntityScorer(trials.dataset.class_names)
-    return _entity_errors(stack, test, None, scorer), _entity_errors(stack, train, trial, scorer)
+        errors = _wrong(stack, test, None), *(_wrong(stack, part, trial) for part in parts)
+    else:
+        scorer = EntityScorer(trials.dataset.class_names)
+        ours = [_entity_errors(stack, part, trial, scorer) for part in parts]
+        errors = _entity_errors(stack, test, None, scorer), *ours
+    return Errors(errors[0], errors[1], errors[2] if len(errors) > 2 else None)
 
 
 def _chunks(stack: Stack, number: int) -> range:
