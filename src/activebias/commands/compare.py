@@ -1,6 +1,7 @@
-"""`activebias compare`: the methods of a recipe, tested against their baselines."""
+"""`activebias compare`: the methods of a recipe, or on the user's data, tested against their baselines."""
 
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +14,9 @@ from activebias.commands.shared import (
     Methods,
     NoiseText,
     NumTrials,
+    OnceCommand,
     Out,
     Quiet,
-    RecipeName,
     Seed,
     SideBySide,
     print_json,
@@ -26,12 +27,40 @@ from activebias.commands.shared import (
 app = typer.Typer()
 
 
-@app.command(epilog="Example: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1")
+@app.command(
+    cls=OnceCommand,
+    epilog="Examples: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1; "
+    "activebias compare --csv wine.csv --target quality --minutes 5",
+)
 @reports_errors
 def compare(
-    recipe_name: RecipeName,
+    recipe_name: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="The column of the table with the labels.")
+    ] = None,
+    conll: Annotated[
+        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
+    ] = None,
     methods: Methods = None,
     trials: NumTrials = None,
+    splits: Annotated[
+        int | None, typer.Option("--splits", min=1, help="Own data: number of splits (default: 10).")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Own data: a budget; fewer splits may be finished.")
+    ] = None,
+    burn_in: Annotated[
+        int | None,
+        typer.Option("--burn-in", min=0, help="Own data: epochs without emphasis (default: a fifth)."),
+    ] = None,
     noise: NoiseText = None,
     seed: Seed = 0,
     epochs: Epochs = None,
@@ -43,7 +72,33 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train the methods of a recipe, and test them against their baselines."""
+    """Compare methods with their baselines: on a recipe of the paper, or on your own data."""
+    sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) != 1:
+        came = " and ".join(given) or "none"
+        raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    if recipe_name is None:
+        _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
+        if (csv is None) != (target is None):
+            raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+        from activebias.commands.compare_own import Source, compare_own
+
+        compare_own(
+            Source(images, csv, target, conll),
+            methods=methods,
+            splits=splits,
+            minutes=minutes,
+            epochs=epochs,
+            burn_in=burn_in,
+            out=out,
+            device=device,
+            side_by_side=side_by_side,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    _refuse({"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}, "own data")
     from activebias.commands.choosing import find_methods, find_place, find_recipe
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion
@@ -62,3 +117,11 @@ def compare(
     for line in (conclusion(results), *notes(recipe, results)):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")
+
+
+def _refuse(options: dict[str, Any], kind: str) -> None:
+    """Refuse options that are for the other kind of data."""
+    for name, value in options.items():
+        if value is not None:
+            more = " Use `--splits`." if name == "--trials" else ""
+            raise typer.BadParameter(f"`{name}` is for {kind}.{more}")

@@ -24,6 +24,7 @@ def build_run(
     task = Task(
         train=data.train,
         test=data.test,
+        validation=data.validation,
         batch_size=recipe.batch_size,
         seed=seed,
         drop_last=True,  # floor(|D| / batch) iterations
@@ -119,6 +120,7 @@ class OneByOne:
             self.seed,
             test_error=run.test_error,
             train_error=run.train_error,
+            validation_error=run.validation_error,
             seconds=run.seconds,
         )
         if self.keep_models:

@@ -28,6 +28,7 @@ class Task:
 
     `tokens` numbers the words in tagging. With a `scorer` the error is 100 - entity F1. `teacher` holds a
     teacher's probabilities (N, C) of the training examples. `augment` changes the first input of a batch.
+    `validation` is for a comparison of methods, which chooses the epoch without the test part.
     """
 
     train: Examples
@@ -40,6 +41,7 @@ class Task:
     learning_rate_at: Callable[[int], float] | None = None
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
     teacher: Tensor | None = None
+    validation: Examples | None = None
 
     def instances(self, index: Tensor, width: int) -> Tensor:
         """Return the instances of a batch of examples: the examples themselves, or their words (B, width)."""
@@ -94,6 +96,7 @@ class Run:
         self.device = task.train.targets.device
         self.test_error: list[float] = []
         self.train_error: list[float] = []
+        self.validation_error: list[float] = []  # empty without a validation part
         self.seconds = 0.0
         self.warnings: list[str] = []
         self.beliefs: Tensor | None = None
@@ -143,6 +146,8 @@ class Run:
         test_error = error_of(self.model, self.task.test, self.task.scorer)
         self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=self._believe))
         self.test_error.append(test_error)
+        if self.task.validation is not None:
+            self.validation_error.append(error_of(self.model, self.task.validation, self.task.scorer))
         if self.beliefs is not None:
             self.warnings += _report_error(self.bias, test_error / 100)
         self.seconds += time.perf_counter() - started
@@ -204,6 +209,7 @@ class Run:
             "augmentation": self._augmentation.get_state(),
             "test_error": list(self.test_error),
             "train_error": list(self.train_error),
+            "validation_error": list(self.validation_error),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
             "beliefs": None if self.beliefs is None else self.beliefs.clone(),
@@ -221,6 +227,7 @@ class Run:
             bias.load_state_dict(state["biases"][name])
         self._augmentation.set_state(state["augmentation"].cpu())
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
+        self.validation_error = list(state.get("validation_error", ()))
         self.seconds, self.warnings = state["seconds"], list(state["warnings"])
         if self.beliefs is not None:
             self.beliefs.copy_(state["beliefs"])

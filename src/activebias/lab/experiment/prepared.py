@@ -13,6 +13,7 @@ from activebias.lab.data import Dataset, load, with_noise
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.rules import rule_of
+from activebias.lab.experiment.splitting import Parts, split_rows
 from activebias.training.examples import Examples
 from activebias.training.randomness import derived_generator
 
@@ -20,7 +21,11 @@ from activebias.training.randomness import derived_generator
 @final
 @dataclass(frozen=True)
 class Prepared:
-    """The data of one trial. `teacher` holds a teacher's probabilities (N, C) of the training examples."""
+    """The data of one trial. `teacher` holds a teacher's probabilities (N, C) of the training examples.
+
+    A trial of a recipe with a `split` has a validation part. `parts` are then the rows of its parts in
+    `whole`, all examples, which stay where they are.
+    """
 
     dataset: Dataset
     train: Examples
@@ -29,6 +34,9 @@ class Prepared:
     num_instances: int
     device: torch.device
     teacher: Tensor | None = None
+    validation: Examples | None = None
+    whole: Examples | None = None
+    parts: Parts | None = None
 
 
 def load_data(recipe: Recipe, root: str | Path | None = None) -> Dataset:
@@ -50,7 +58,11 @@ def prepare(
     root: str | Path | None = None,
     teacher: Tensor | None = None,
 ) -> Prepared:
-    """Draw the trial's label noise, and move all tensors to the device."""
+    """Draw the trial's split and label noise, and move all tensors to the device."""
+    whole, parts = None, None
+    if recipe.split is not None:
+        whole, parts = dataset.train, split_rows(dataset.train, recipe.split, seed)
+        dataset = replace(dataset, train=whole.select(parts.train), test=whole.select(parts.test))
     if recipe.noise is not None:
         dataset = with_noise(
             dataset,
@@ -78,6 +90,9 @@ def prepare(
         len(dataset.train) if tokens is None else tokens.num_instances,
         device,
         None if teacher is None else teacher.to(device),
+        None if whole is None or parts is None else _to(device, whole.select(parts.validation)),
+        whole,
+        parts,
     )
 
 
@@ -101,6 +116,7 @@ def trial_result(
     test_error: Sequence[float],
     train_error: Sequence[float],
     seconds: float,
+    validation_error: Sequence[float] = (),
     device: torch.device | None = None,
     **details: Any,
 ) -> TrialResult:
@@ -111,6 +127,8 @@ def trial_result(
     clean = data.dataset.clean_targets
     if clean is not None:
         details["wrong_labels"] = int((clean != data.dataset.train.targets).sum())
+    if validation_error:
+        details["validation_error"] = [round(float(error), 6) for error in validation_error]
     if data.dataset.notes:
         details["notes"] = list(data.dataset.notes)
     return TrialResult(

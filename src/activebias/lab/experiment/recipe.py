@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from activebias.lab.data import NOISE_KINDS, Dataset
+from activebias.lab.experiment.splitting import Split
 
 ModelFactory = Callable[[Dataset, torch.Generator], nn.Module]
 """Builds the model of a trial for a data set; the generator draws the initial weights."""
@@ -117,8 +118,9 @@ class Recipe:
 
     `architecture` is the name of the model in the configuration. `row` is the row of the paper that the
     recipe reproduces. `half_precision` allows bf16 on a GPU, for models whose baseline error it does not
-    change (`benchmarks/precision.py`). `limit` is the number of training and test examples to use: with it,
-    the tests run every recipe within seconds.
+    change (`benchmarks/precision.py`). With `split`, every trial divides the data set's training examples
+    anew into a training, a validation and a test part. `limit` is the number of training and test examples
+    to use: with it, the tests run every recipe within seconds.
     """
 
     name: str
@@ -142,6 +144,7 @@ class Recipe:
     data_options: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
     half_precision: bool = False
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         """Raise if a number is too small."""
@@ -171,6 +174,7 @@ class Recipe:
             "metric": self.metric,
             "teacher": None if self.teacher is None else self.teacher.config(),
             "limit": self.limit,
+            "split": None if self.split is None else dict(vars(self.split)),
         }
 
     def shortened(self, epochs: int) -> "Recipe":

@@ -228,7 +228,8 @@ class Group:
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
         if lost := run.memory.history.num_overwritten:
             self._tell(f"{lost} entries of histories are lost, because the histories were full.")
-        test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
+        curves = (run.test_error, run.train_error, run.validation_error)
+        test, train, validation = (torch.stack(errors, dim=1).tolist() if errors else [] for errors in curves)
         results = [
             trial_result(
                 self.recipe,
@@ -237,6 +238,7 @@ class Group:
                 lane.seed,
                 test_error=test[position],
                 train_error=train[position],
+                validation_error=validation[position] if validation else (),
                 seconds=run.seconds,
                 device=run.device,
                 side_by_side=len(run.lanes),

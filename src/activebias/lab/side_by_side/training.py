@@ -58,6 +58,7 @@ class SideBySide:
         self.optimiser = _optimiser(recipe.optimiser, stack)
         self.test_error: list[Tensor] = []
         self.train_error: list[Tensor] = []
+        self.validation_error: list[Tensor] = []  # empty without a validation part
         self.seconds = 0.0
         self.scans = lanes[0].method.order == "scan"
         self._trial = torch.tensor([trials.seeds.index(lane.seed) for lane in lanes], device=self.device)
@@ -110,6 +111,7 @@ class SideBySide:
         on_host = parent.cpu()
         new.test_error = [errors[on_host] for errors in self.test_error]
         new.train_error = [errors[on_host] for errors in self.train_error]
+        new.validation_error = [errors[on_host] for errors in self.validation_error]
         new.seconds = self.seconds
         return new
 
@@ -123,9 +125,11 @@ class SideBySide:
         started = time.perf_counter()
         self._prepare_epoch()
         self._train_epoch()
-        test, train = errors_of(self.stack, self.trials, self._trial)
-        self.test_error.append(test)
-        self.train_error.append(train)
+        errors = errors_of(self.stack, self.trials, self._trial)
+        self.test_error.append(errors.test)
+        self.train_error.append(errors.train)
+        if errors.validation is not None:
+            self.validation_error.append(errors.validation)
         self.seconds += (time.perf_counter() - started) / len(self.lanes)
 
     def _train_epoch(self) -> None:
@@ -201,7 +205,7 @@ class SideBySide:
         if self._numbers is not None and self._numbers.shifts is not None:
             inputs: tuple[Tensor, ...] = (cropped(trials.inputs[0], index, self._now(self._numbers.shifts)),)
         else:
-            inputs = tuple(tensor[index] for tensor in trials.inputs)
+            inputs = trials.batch_inputs(index, self._trial)
         if width is None or trials.tokens is None:
             return inputs, targets, index
         inputs = tuple(tensor[:, :, :width] for tensor in inputs)
@@ -226,6 +230,7 @@ class SideBySide:
             "trials": self.trials.state_dict(),
             "test_error": list(self.test_error),
             "train_error": list(self.train_error),
+            "validation_error": list(self.validation_error),
             "seconds": self.seconds,
             "emphasises": self.emphasises,
         }
@@ -240,6 +245,7 @@ class SideBySide:
             }
         self.memory.load_state_dict(state["memory"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
+        self.validation_error = list(state["validation_error"])
         self.seconds = state["seconds"]
         self.trials.load_state_dict(state["trials"])
         self._replayed.clear()  # graphs hold the addresses of the optimiser's old state
@@ -301,4 +307,5 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
         "trials": [state["trials"][position] for position in trials],
         "test_error": [of_lanes(errors) for errors in state["test_error"]],
         "train_error": [of_lanes(errors) for errors in state["train_error"]],
+        "validation_error": [of_lanes(errors) for errors in state["validation_error"]],
     }
