@@ -1,6 +1,7 @@
 """A user's inputs and labels, of many types, as examples for training."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,9 @@ def _inputs(values: Any) -> Tensor:
         tensor = values.detach().cpu()
     else:
         array = _array(values)
+        if array.dtype.kind == "O":  # a list or DataFrame of mixed numbers
+            with suppress(TypeError, ValueError):
+                array = array.astype(np.float64)
         if array.dtype.kind not in "biuf":
             raise TypeError(
                 f"Expected the inputs of `data` to be numbers, but got {array.dtype}: encode words and "

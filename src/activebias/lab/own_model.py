@@ -92,6 +92,8 @@ def compare(
     [('scan', 0, 4), ('wtc', 0, 4), ('scan', 1, 4), ('wtc', 1, 4)]
     """
     check_folder(Path(out), "out")
+    if splits < 1:
+        raise ValueError(f"Expected `splits` to be at least 1, but got {splits}.")
     examples, class_names = read_arrays(data)
     examples = _in_type_of(model, examples)
     outputs = _probe(model, examples, device)

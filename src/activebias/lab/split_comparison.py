@@ -13,7 +13,7 @@ from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.result_tables import Cell, TextTable
 from activebias.lab.significance import our_finding
-from activebias.lab.split_trials import run_splits
+from activebias.lab.split_trials import measure_of, run_splits
 from activebias.lab.split_verdict import (
     POWER,
     SplitVerdict,
@@ -187,7 +187,7 @@ def compare_splits(
         split=recipe.split,
         num_wanted=recipe.trials,
         sizes=(len(parts.train), len(parts.validation), len(parts.test)),
-        measure="test error" if recipe.metric == "error" else "100 - F1",
+        measure=measure_of(recipe),
         store=place.store.path(recipe.name),
         warnings=_memorisation(results),
         examples=examples,
@@ -212,7 +212,7 @@ def _check(recipe: Recipe, dataset: Dataset, methods: Sequence[str | Method]) ->
 
 def _memorisation(results: Sequence[TrialResult]) -> tuple[str, ...]:
     number, total = memorising_splits(results), len({result.seed for result in results})
-    if not number:
+    if 2 * number < total:
         return ()
     return (
         f"In {number} of {total} splits the model knew its training part by heart within a few epochs, but "

@@ -23,6 +23,11 @@ _SECONDS_BETWEEN_LINES: Final = 15.0
 _GRACE: Final = 1.25
 
 
+def measure_of(recipe: Recipe) -> str:
+    """Return what the test part measures."""
+    return "test error" if recipe.metric == "error" else "100 - F1"
+
+
 class _OutOfTimeError(Exception):
     """The budget is spent."""
 
@@ -78,58 +83,73 @@ def run_splits(
                 f"{len(stored)} of {len(seeds)} splits are read from {place.store.path(recipe.name)}, "
                 "not trained again."
             )
-        done = stored + _train(recipe, dataset, resolved, list(missing), place, told, budget, bool(stored))
-    return run_trials(recipe, methods=resolved, seeds=sorted(done), place=place, dataset=dataset)
+        turns = _Turns(recipe, dataset, resolved, place, told, budget)
+        turns.train(list(missing))
+    done = sorted([*stored, *turns.done])
+    if not done:
+        raise RuntimeError(
+            f"No split was finished within `minutes`, {minutes:g}: one split takes about "
+            f"{(turns.seconds_per_split or 0) / 60:.1f} minutes. Give more minutes, or fewer epochs or "
+            "methods."
+        )
+    return run_trials(recipe, methods=resolved, seeds=done, place=place, dataset=dataset)
 
 
-def _train(
-    recipe: Recipe,
-    dataset: Dataset,
-    methods: Sequence[Method],
-    waiting: list[int],
-    place: Place,
-    listener: Listener,
-    budget: Budget,
-    something_done: bool,
-) -> list[int]:
-    """Train the waiting splits in turns: one, then as many as fit. Return the finished splits."""
-    done: list[int] = []
-    per_split: float | None = None
-    while waiting:
-        number = 1 if per_split is None else int(min(budget.left, _SECONDS_PER_TURN) / per_split)
-        if number < 1 and (budget.left < (per_split or 0) or budget.left <= 0):
-            break
-        turn, waiting = waiting[: max(number, 1)], waiting[max(number, 1) :]
-        started, epochs = time.monotonic(), 0
+@final
+class _Turns:
+    """Trains splits in turns: one split, then as many as fit into a turn and into the budget."""
 
-        def on_epoch(seen: EpochDone) -> None:
-            nonlocal epochs
-            epochs += 1
-            listener.on_epoch(seen)
-            if not seen.more_follow and budget.overdrawn(_GRACE if done else 1):  # noqa: B023
-                raise _OutOfTimeError
+    def __init__(
+        self,
+        recipe: Recipe,
+        dataset: Dataset,
+        methods: Sequence[Method],
+        place: Place,
+        listener: Listener,
+        budget: Budget,
+    ) -> None:
+        self.recipe, self.dataset, self.methods, self.place = recipe, dataset, methods, place
+        self.listener, self.budget = listener, budget
+        self.done: list[int] = []
+        self.seconds_per_split: float | None = None
+        self._epochs = 0
 
-        try:
-            run_trials(
-                recipe,
-                methods=methods,
-                seeds=turn,
-                place=place,
-                dataset=dataset,
-                listener=replace(listener, on_epoch=on_epoch),
-            )
-        except _OutOfTimeError:
-            if not done and not something_done:
-                total = count_epochs(recipe, dict.fromkeys(turn, methods))
-                minutes = (time.monotonic() - started) / 60 * total / max(epochs, 1)
-                raise RuntimeError(
-                    f"No split was finished within `minutes`, {(budget.seconds or 0) / 60:g}: one split "
-                    f"takes about {minutes:.1f} minutes. Give more minutes, or fewer epochs or methods."
-                ) from None
-            break
-        done += turn
-        per_split = max(time.monotonic() - started, 1e-3) / len(turn)
-    return done
+    def train(self, waiting: Sequence[int]) -> None:
+        """Train the waiting splits, until all are done or the budget is spent."""
+        while waiting and (number := self._number()):
+            turn, waiting = waiting[:number], waiting[number:]
+            started, self._epochs = time.monotonic(), 0
+            try:
+                run_trials(
+                    self.recipe,
+                    methods=self.methods,
+                    seeds=turn,
+                    place=self.place,
+                    dataset=self.dataset,
+                    listener=replace(self.listener, on_epoch=self._on_epoch),
+                )
+            except _OutOfTimeError:
+                total = count_epochs(self.recipe, dict.fromkeys(turn, self.methods))
+                self.seconds_per_split = (time.monotonic() - started) * total / max(self._epochs, 1)
+                return
+            self.done += turn
+            self.seconds_per_split = max(time.monotonic() - started, 1e-3) / len(turn)
+
+    def _number(self) -> int:
+        """Return the number of splits of the next turn; 0 if the budget does not allow another split."""
+        if self.budget.left <= 0:
+            return 0
+        if self.seconds_per_split is None:
+            return 1
+        if self.budget.left < self.seconds_per_split:
+            return 0
+        return max(1, int(min(self.budget.left, _SECONDS_PER_TURN) / self.seconds_per_split))
+
+    def _on_epoch(self, seen: EpochDone) -> None:
+        self._epochs += 1
+        self.listener.on_epoch(seen)
+        if not seen.more_follow and self.budget.overdrawn(_GRACE if self.done else 1):
+            raise _OutOfTimeError
 
 
 @contextmanager
@@ -168,7 +188,7 @@ def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Method]], progress: Pr
             finished += 1
             texts = ", ".join(f"{name} {error:.1f}" for name, error in found.items())
             progress.log(
-                f"{recipe.name}, split {result.seed + 1}: test error {texts} % "
+                f"{recipe.name}, split {result.seed + 1}: {measure_of(recipe)} {texts} % "
                 f"({finished} of {recipe.trials} splits{progress.and_left()})"
             )
 

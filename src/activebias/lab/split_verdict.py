@@ -61,16 +61,23 @@ class SplitVerdict:
             return "There is nothing to compare: no method together with its baseline (scan or uni)."
         if self.num_splits < 2:
             return "One split shows nothing about the methods: use at least 2 splits, better 10."
-        if all(_difference(item) == 0 and item.p_holm == 1 for item in self.tested):
+        if all(item.test is not None and item.test.stderr == 0 == _difference(item) for item in self.tested):
             return f"No difference seen: all methods have the same test error in each of the {splits}."
         found = [item for item in self.tested if item.significant]
         texts = [self._found(item) for item in sorted(found, key=_difference)]
-        same = [item for item in self.tested if not item.significant]
+        equal = [item.method for item in self.tested if item.p_holm is None]
+        if equal:
+            verb = "differs" if len(equal) == 1 else "differ"
+            texts.append(
+                f"{_listing(equal)} {verb} from the baseline by the same number in every split, which makes "
+                "a test impossible: use more splits"
+            )
+        same = [item for item in self.tested if not item.significant and item.p_holm is not None]
         if same:
             gains = [gain for item in same if (gain := self.smallest_gain[item.method]) is not None]
-            limit = f": a gain below {_points(max(gains))} would not be seen with {splits}" if gains else ""
-            names = f" for {_listing([item.method for item in same])}" if found else ""
-            texts.append(f"{'no' if found else 'No'} difference seen{names}{limit}")
+            limit = f": a gain below {_range(gains)} would not be seen with {splits}" if gains else ""
+            names = f" for {_listing([item.method for item in same])}" if texts else ""
+            texts.append(f"{'no' if texts else 'No'} difference seen{names}{limit}")
         return "; ".join(texts) + "."
 
     def _found(self, item: Comparison) -> str:
@@ -175,13 +182,18 @@ def _difference(item: Comparison) -> float:
     return 0.0 if item.test is None or item.test.difference is None else item.test.difference
 
 
-def _points(value: float) -> str:
-    """Return a difference of errors in per cent.
+def _range(gains: Sequence[float]) -> str:
+    """Return the smallest gains of several methods in points, as one number if they are similar.
 
-    >>> _points(0.62), _points(0.04), _points(12.3)
-    ('0.6 points', '0.04 points', '12 points')
+    >>> _range([0.62]), _range([0.03, 0.04]), _range([5.1, 12.3])
+    ('0.6 points', '0.04 points', '5.1 to 12 points, depending on the method,')
     """
-    return f"{value:.{2 if value < 0.1 else 1 if value < 10 else 0}f} points"
+    low, high = (
+        f"{value:.{2 if value < 0.1 else 1 if value < 10 else 0}f}" for value in (min(gains), max(gains))
+    )
+    if max(gains) < 1.5 * min(gains):
+        return f"{high} points"
+    return f"{low} to {high} points, depending on the method,"
 
 
 def _listing(names: Sequence[str]) -> str:
