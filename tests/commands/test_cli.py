@@ -30,7 +30,7 @@ FLAGS = {
     "recipes": {"--json", "--debug", "--help"},
     "train": RUNS
     | {"--method", "--burn-in", "--noise", "--images", "--csv", "--target", "--conll", "--validation"},
-    "compare": RUNS | {"--methods", "--noise", "--trials", "--side-by-side"},
+    "compare": RUNS | {"--methods", "--noise", "--search", "--trials", "--side-by-side"},
     "reproduce": RUNS | {"--methods", "--trials", "--side-by-side"},
     "figures": COMMON | {"--seed"},
     "theory": {"--seed", "--json", "--debug", "--help"},

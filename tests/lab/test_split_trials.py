@@ -40,7 +40,7 @@ def test_splits_side_by_side_have_the_errors_of_splits_one_by_one(tmp_path, meth
     for one, other in zip(alone, together, strict=True):
         assert one.test_error == pytest.approx(other.test_error)
         assert one.train_error == pytest.approx(other.train_error)
-        assert one.details["validation_error"] == pytest.approx(other.details["validation_error"])
+        assert one.validation_error == pytest.approx(other.validation_error)
 
 
 def test_splits_of_different_sizes_are_trained_one_after_the_other(tmp_path):
@@ -182,5 +182,5 @@ def test_the_figure_and_json(tmp_path):
     assert facts["splits"] == 4
     assert facts["methods"]["wtc"]["baseline"] == "scan"
     assert facts["trials"][0].keys() == {"split", "method", "epoch", "test_error", "validation_error"}
-    chosen = found.results[0].details["validation_error"]
+    chosen = found.results[0].validation_error
     assert facts["trials"][0]["validation_error"] == min(chosen)

@@ -33,7 +33,7 @@ def trial(method, split, test, *, validation=None, train=None, burn_in=0):
         train_error=train or [50.0] * len(curve),
         device="cpu",
         seconds=1.0,
-        details={"validation_error": validation or curve},
+        validation_error=validation or curve,
     )
 
 

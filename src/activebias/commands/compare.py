@@ -26,6 +26,11 @@ from activebias.commands.shared import (
 
 app = typer.Typer()
 
+Search = Annotated[
+    bool,
+    typer.Option("--search", help="First search each method's settings on a part of the training data."),
+]
+
 
 @app.command(
     cls=OnceCommand,
@@ -62,6 +67,7 @@ def compare(
         typer.Option("--burn-in", min=0, help="Own data: epochs without emphasis (default: a fifth)."),
     ] = None,
     noise: NoiseText = None,
+    search: Search = False,
     seed: Seed = 0,
     epochs: Epochs = None,
     out: Out = Path("runs"),
@@ -72,7 +78,11 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compare methods with their baselines: on a recipe of the paper, or on your own data."""
+    """Compare methods with their baselines: on a recipe of the paper, or on your own data.
+
+    Methods may be the paper's (wtc), peers (gce) or both (wtc+gce). With --search every one of them gets the
+    same search of its learning rate and its parameter, on a validation part of a recipe's training data.
+    """
     sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) != 1:
@@ -80,6 +90,7 @@ def compare(
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
     if recipe_name is None:
         _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
+        _refuse({"--search": search or None}, "recipes")
         if (csv is None) != (target is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
         from activebias.commands.compare_own import Source, compare_own
@@ -108,7 +119,13 @@ def compare(
     recipe = find_recipe(recipe_name, noise=noise, epochs=epochs)
     seeds = range(seed, seed + (trials or recipe.trials))
     place = find_place(out, data, device, side_by_side)
-    results = run(recipe, find_methods(methods, recipe), seeds, place, quiet=quiet or as_json)
+    names = find_methods(methods, recipe, peers=True)
+    if search:
+        from activebias.commands.searching import compare_searched
+
+        compare_searched(recipe, names, seeds, place, as_json=as_json, quiet=quiet)
+        return
+    results = run(recipe, names, seeds, place, quiet=quiet or as_json)
     if as_json:
         print_json(summary(results))
         return

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 import typer
 
-from activebias import get_method
 from activebias.commands.choosing import find_place
 from activebias.commands.shared import print_json, say, show
 from activebias.lab.data import Dataset, Examples
 from activebias.lab.experiment.recipe import Metric, Optimiser, Recipe
+from activebias.lab.experiment.sides import find_side
 from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.own_model import EPOCHS, METHODS, SPLITS, default_burn_in
 from activebias.lab.split_comparison import SplitComparison, compare_splits
@@ -122,23 +122,23 @@ def _tell(found: SplitComparison, place: "Place", *, as_json: bool) -> None:
 
 
 def _methods(text: str | None, *, is_tagging: bool) -> list[str]:
-    """Return the names of the methods; a wrong name is a usage error."""
+    """Return the names of the methods and peers; a wrong name is a usage error."""
     try:
         words = METHODS if text is None else [word for word in text.split(",") if word.strip()]
-        methods = [get_method(word.strip()) for word in words]
+        sides = [find_side(word.strip()) for word in words]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    drawing = [method.name for method in methods if method.order != "scan"]
+    drawing = [side.name for side in sides if side.method.order != "scan"]
     if is_tagging and drawing:
         raise typer.BadParameter(
             f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {', '.join(drawing)}."
         )
-    names = list(dict.fromkeys(method.name for method in methods))
-    baselines = {"scan" if method.order == "scan" or is_tagging else "uni" for method in methods}
-    if len(names) < 2 or not ({"scan", "uni"} & set(names)):
+    names = list(dict.fromkeys(side.name for side in sides))
+    if len(names) < 2 or not {"scan", "uni"} & set(names):
+        other = next((name for name in names if name not in ("scan", "uni")), "wtc")
+        baseline = "uni" if other in drawing else "scan"
         raise typer.BadParameter(
-            f"Expected `--methods` to name a method and its baseline, such as {sorted(baselines)[0]},"
-            f"{next((name for name in names if name not in ('scan', 'uni')), 'wtc')}."
+            f"Expected `--methods` to name a method and its baseline, such as {baseline},{other}."
         )
     return names
 

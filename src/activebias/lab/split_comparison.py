@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from activebias import Method, get_method
+from activebias import Method
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
+from activebias.lab.experiment.sides import find_side
 from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.result_tables import Cell, TextTable
 from activebias.lab.significance import our_finding
@@ -21,6 +22,7 @@ from activebias.lab.split_verdict import (
     judge,
     memorising_splits,
     splits_in_burn_in,
+    validation_curve,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class SplitComparison:
                     "method": result.method,
                     "epoch": chosen_epoch(result),
                     "test_error": result.test_error[chosen_epoch(result) - 1],
-                    "validation_error": min(result.details["validation_error"]),
+                    "validation_error": min(validation_curve(result)),
                 }
                 for result in self.results
             ],
@@ -204,7 +206,7 @@ def _check(recipe: Recipe, dataset: Dataset, methods: Sequence[str | Method]) ->
             "no instance would be emphasised, and all methods would be equal. Train longer, or pass a "
             "smaller `burn_in`."
         )
-    drawing = [method.name for method in map(get_method, methods) if method.order != "scan"]
+    drawing = [side.name for side in map(find_side, methods) if side.method.order != "scan"]
     if dataset.train.is_tagging and drawing:
         raise ValueError(
             f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from activebias.lab.figures import FAINT, INK, colours_of, draw_mean_curves, plain_axes
 from activebias.lab.result_tables import display_name
 from activebias.lab.significance import SIGNIFICANCE_LEVEL, Comparison, in_order
-from activebias.lab.split_verdict import chosen_error
+from activebias.lab.split_verdict import chosen_error, validation_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +71,7 @@ def _reach(item: Comparison) -> float:
 def _draw_curves(axes: "Axes", comparison: "SplitComparison") -> None:
     names = in_order(result.method for result in comparison.results)
     curves = {
-        name: [each.details["validation_error"] for each in comparison.results if each.method == name]
-        for name in names
+        name: [validation_curve(each) for each in comparison.results if each.method == name] for name in names
     }
     draw_mean_curves(axes, curves, int(comparison.results[0].config["burn_in"]))
     axes.set_ylabel(f"{comparison.measure.replace('test', 'validation')} (%)", color=INK)

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from activebias import Method, get_method
+from activebias import Method
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
+from activebias.lab.experiment.sides import Side, find_side
 from activebias.lab.split_verdict import chosen_error
 from activebias.lab.trials import count_epochs, missing_runs, run_trials
 from activebias.training.progress import Progress, error_console, show_epochs
@@ -73,7 +74,7 @@ def run_splits(
     finished; all methods have the same splits. Raises if not one split can be finished.
     """
     budget = Budget.of_minutes(minutes)
-    resolved = [get_method(method) for method in methods]
+    resolved = [find_side(method) for method in methods]
     seeds = range(recipe.trials)
     missing = missing_runs(recipe, resolved, seeds, place)
     stored = [seed for seed in seeds if seed not in missing]
@@ -103,7 +104,7 @@ class _Turns:
         self,
         recipe: Recipe,
         dataset: Dataset,
-        methods: Sequence[Method],
+        methods: Sequence[Side],
         place: Place,
         listener: Listener,
         budget: Budget,
@@ -155,7 +156,7 @@ class _Turns:
 @contextmanager
 def _listening(
     recipe: Recipe,
-    missing: Mapping[int, Sequence[Method]],
+    missing: Mapping[int, Sequence[Side]],
     budget: Budget,
     listener: Listener | None,
     quiet: bool,
@@ -169,7 +170,7 @@ def _listening(
             yield _shown(recipe, missing, progress)
 
 
-def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Method]], progress: Progress) -> Listener:
+def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Side]], progress: Progress) -> Listener:
     """Return a listener with a line for every finished split, and lines in between."""
     errors: dict[int, dict[str, float]] = {}
     finished = recipe.trials - len(missing)

@@ -21,13 +21,20 @@ from activebias.lab.significance import (
 POWER: Final = 0.8
 
 
+def validation_curve(result: TrialResult) -> Sequence[float]:
+    """Return the validation errors of a result by epoch; raise if it has none."""
+    if result.validation_error is None:
+        raise ValueError(f"Expected results of repeated splits, but {result.recipe} has no validation part.")
+    return result.validation_error
+
+
 def chosen_epoch(result: TrialResult) -> int:
     """Return the epoch with the lowest validation error, counted from 1.
 
     Of equal epochs it is the last: small validation parts have many equal epochs, and in the first of them
     the methods may still be the same.
     """
-    curve: Sequence[float] = result.details["validation_error"]
+    curve = validation_curve(result)
     return 1 + min(range(len(curve)), key=lambda epoch: (curve[epoch], -epoch))
 
 
@@ -165,7 +172,7 @@ def memorising_splits(results: Sequence[TrialResult]) -> int:
             for result in results
             if memorises_early(
                 [error / 100 for error in result.train_error],
-                [error / 100 for error in result.details["validation_error"]],
+                [error / 100 for error in validation_curve(result)],
                 burn_in=int(result.config["burn_in"]),
             )
         }

@@ -8,12 +8,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from activebias import Method, TokenIndex
+from activebias import TokenIndex
 from activebias.lab.data import Dataset, load, with_noise
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.rules import rule_of
+from activebias.lab.experiment.sides import Side
 from activebias.lab.experiment.splitting import Parts, split_rows
+from activebias.lab.peers import Peer
 from activebias.training.examples import Examples
 from activebias.training.randomness import derived_generator
 
@@ -58,7 +59,7 @@ def prepare(
     root: str | Path | None = None,
     teacher: Tensor | None = None,
 ) -> Prepared:
-    """Draw the trial's split and label noise, and move all tensors to the device."""
+    """Draw the trial's split and noise, hold the validation part out, and move all tensors to the device."""
     whole, parts = None, None
     if recipe.split is not None:
         whole, parts = dataset.train, split_rows(dataset.train, recipe.split, seed)
@@ -72,6 +73,11 @@ def prepare(
             annotation=recipe.noise.annotation,
             root=root,
         )
+    validation = None if whole is None or parts is None else whole.select(parts.validation)
+    if recipe.validation is not None:
+        if teacher is not None:
+            raise ValueError("Expected no `validation` in a recipe with a teacher, who has seen all of it.")
+        dataset, validation = _hold_out(dataset, recipe.validation)
     if len(dataset.train) < recipe.batch_size:
         raise ValueError(
             f"Expected `batch_size` to be at most the number of training examples, {len(dataset.train)}, "
@@ -90,10 +96,38 @@ def prepare(
         len(dataset.train) if tokens is None else tokens.num_instances,
         device,
         None if teacher is None else teacher.to(device),
-        None if whole is None or parts is None else _to(device, whole.select(parts.validation)),
+        None if validation is None else _to(device, validation),
         whole,
         parts,
     )
+
+
+def _hold_out(dataset: Dataset, share: float) -> tuple[Dataset, Examples]:
+    """Return the data set without a share of its training examples, and these examples.
+
+    All trials hold out the same examples, so that trials side by side share their inputs. The labels of a
+    validation part are as noisy as the others.
+    """
+    number = len(dataset.train)
+    order = torch.randperm(number, generator=derived_generator(0, "validation"))
+    held, kept = (
+        part.sort().values for part in (order[: round(share * number)], order[round(share * number) :])
+    )
+    clean = None if dataset.clean_targets is None else dataset.clean_targets[kept]
+    return replace(dataset, train=dataset.train.select(kept), clean_targets=clean), dataset.train.select(held)
+
+
+def check_peer(peer: Peer | None, data: Prepared) -> None:
+    """Raise if the peer cannot train on this data."""
+    if peer is None:
+        return
+    if data.tokens is not None and not peer.can_tag:
+        raise ValueError(
+            f"Expected a peer that can tag, because the words of a sentence train together, but got "
+            f"{peer.name!r}: use focal, label-smoothing, gce, sce or ema."
+        )
+    if data.teacher is not None:
+        raise ValueError(f"Expected no teacher with the peer {peer.name!r}: use a recipe without a teacher.")
 
 
 def _first(examples: Examples, limit: int) -> Examples:
@@ -110,13 +144,13 @@ def _to(device: torch.device, examples: Examples) -> Examples:
 def trial_result(
     recipe: Recipe,
     data: Prepared,
-    method: Method,
+    side: Side,
     seed: int,
     *,
     test_error: Sequence[float],
     train_error: Sequence[float],
-    seconds: float,
     validation_error: Sequence[float] = (),
+    seconds: float,
     device: torch.device | None = None,
     **details: Any,
 ) -> TrialResult:
@@ -127,19 +161,18 @@ def trial_result(
     clean = data.dataset.clean_targets
     if clean is not None:
         details["wrong_labels"] = int((clean != data.dataset.train.targets).sum())
-    if validation_error:
-        details["validation_error"] = [round(float(error), 6) for error in validation_error]
     if data.dataset.notes:
         details["notes"] = list(data.dataset.notes)
     return TrialResult(
         recipe=recipe.name,
-        method=method.name,
+        method=side.name,
         seed=seed,
         config=recipe.config(),
         test_error=list(test_error),
         train_error=list(train_error),
+        validation_error=list(validation_error) or None,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         seconds=seconds,
         details=details,
-        rule=rule_of(method),
+        rule=side.rule,
     )

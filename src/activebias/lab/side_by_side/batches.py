@@ -5,7 +5,7 @@ The methods of a trial share the numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -27,20 +27,27 @@ class EpochNumbers:
 
     `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B): float64, for draws by
     emphasis, or None. `shifts` (S, T, 3, B): the crop positions of the images, and which images are flipped.
-    `widths`: in tagging, the length of the longest sentence of every iteration.
+    `widths`: in tagging, the length of the longest sentence of every iteration. `chance` (S, T, B): float32,
+    for the peers that draw within a batch.
     """
 
     order: Tensor
     uniform: Tensor | None
     shifts: Tensor | None
     widths: list[int] | None
+    chance: Tensor | None = None
 
     def overwritten_by(self, new: "EpochNumbers") -> "EpochNumbers":
         """Copy the new numbers into this storage, because a CUDA graph may hold its address; return them."""
-        for old, fresh in ((self.order, new.order), (self.uniform, new.uniform), (self.shifts, new.shifts)):
+        for old, fresh in (
+            (self.order, new.order),
+            (self.uniform, new.uniform),
+            (self.shifts, new.shifts),
+            (self.chance, new.chance),
+        ):
             if old is not None and fresh is not None:
                 old.copy_(fresh)
-        return EpochNumbers(self.order, self.uniform, self.shifts, new.widths)
+        return replace(self, widths=new.widths)
 
 
 @final
@@ -62,7 +69,11 @@ class TrialData:
         self.inputs = tuple(tensor.to(device) for tensor in first.train.inputs)
         self.targets = torch.stack([each.train.targets for each in prepared]).to(device)
         self.test = first.test.to(device)
-        self.validation = None if first.validation is None else first.validation.to(device)
+        self.validation: Examples | None = None
+        if first.validation is not None:
+            targets = torch.stack([each.validation.targets for each in prepared if each.validation])
+            self.validation = first.validation.to(device)
+            self.validation_targets = targets.to(device)
         self.lengths = first.train.lengths
         self.teacher = None if first.teacher is None else first.teacher.to(device)
         self._shifts = [derived_generator(seed, "augmentation") for seed in seeds]
@@ -89,8 +100,8 @@ class TrialData:
         rows = index if self.parts is None else self.parts.train[trial[:, None], index]
         return tuple(tensor[rows] for tensor in self.inputs)
 
-    def numbers(self, epoch: int, *, scans: bool) -> EpochNumbers:
-        """Draw the numbers of an epoch; call this for every epoch, in order."""
+    def numbers(self, epoch: int, *, scans: bool, chance: bool = False) -> EpochNumbers:
+        """Draw the numbers of an epoch, with `chance` for peers; call this for every epoch, in order."""
         shape = (len(self.seeds), self.num_iterations, self.recipe.batch_size)
         used, number = shape[1] * shape[2], self.num_examples
         orders, uniforms = [], []
@@ -112,7 +123,19 @@ class TrialData:
             torch.stack(uniforms).view(shape).to(self.device) if uniforms else None,
             self._draw_shifts(shape),
             widths,
+            self._draw_chance(epoch, shape) if chance else None,
         )
+
+    def _draw_chance(self, epoch: int, shape: tuple[int, int, int]) -> Tensor:
+        drawn = [
+            torch.rand(shape[1] * shape[2], generator=self.peer_generator(seed, epoch)) for seed in self.seeds
+        ]
+        return torch.stack(drawn).view(shape).to(self.device)
+
+    @staticmethod
+    def peer_generator(seed: int, epoch: int) -> torch.Generator:
+        """Return the generator of a trial's peers in an epoch."""
+        return epoch_generator(derived_seed(seed, "peer"), epoch)
 
     def _draw_shifts(self, shape: tuple[int, int, int]) -> Tensor | None:
         if self.recipe.augmentation is None:

@@ -1,6 +1,5 @@
 """The errors of K models at once, in per cent."""
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -27,7 +26,7 @@ class _Part(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """The errors of K models, (K,) each; None without a validation part."""
+    """The errors of K models, (K,) each; `validation` is None without a validation part."""
 
     test: Tensor
     train: Tensor
@@ -39,14 +38,17 @@ def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> Errors:
     if trials.whole is not None and trials.parts is not None:
         return _errors_in_splits(stack, trials, trials.whole, trials.parts, trial)
     test = _Part(trials.test.inputs, trials.test.targets, trials.test.lengths)
-    train = _Part(trials.inputs, trials.targets, trials.lengths)
-    error = _wrong
-    if trials.recipe.metric != "error":
-        error = partial(_entity_errors, scorer=EntityScorer(trials.dataset.class_names))
-    validation = None
-    if (part := trials.validation) is not None:
-        validation = error(stack, _Part(part.inputs, part.targets, part.lengths), None)
-    return Errors(error(stack, test, None), error(stack, train, trial), validation)
+    parts = [_Part(trials.inputs, trials.targets, trials.lengths)]
+    if trials.validation is not None:
+        held = trials.validation
+        parts.append(_Part(held.inputs, trials.validation_targets, held.lengths))
+    if trials.recipe.metric == "error":
+        errors = _wrong(stack, test, None), *(_wrong(stack, part, trial) for part in parts)
+    else:
+        scorer = EntityScorer(trials.dataset.class_names)
+        ours = [_entity_errors(stack, part, trial, scorer) for part in parts]
+        errors = _entity_errors(stack, test, None, scorer), *ours
+    return Errors(errors[0], errors[1], errors[2] if len(errors) > 2 else None)
 
 
 @torch.no_grad()
@@ -100,7 +102,7 @@ def _wrong(stack: Stack, part: _Part, trial: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def _entity_errors(stack: Stack, part: _Part, trial: Tensor | None, *, scorer: EntityScorer) -> Tensor:
+def _entity_errors(stack: Stack, part: _Part, trial: Tensor | None, scorer: EntityScorer) -> Tensor:
     if part.lengths is None:
         raise ValueError("Tagging needs `lengths`, the number of words of each sentence.")
     lengths = part.lengths.cpu()

@@ -8,11 +8,11 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from activebias import Method
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
-from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.prepared import check_peer, prepare
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.sides import Side
 from activebias.lab.experiment.splitting import split_rows
 from activebias.lab.models import LabModel
 from activebias.lab.side_by_side.group import Group, epochs_of, in_groups
@@ -25,7 +25,7 @@ from activebias.training.randomness import derived_generator
 
 _CPU = torch.device("cpu")
 
-Missing = Mapping[int, Sequence[Method]]
+Missing = Mapping[int, Sequence[Side]]
 
 
 def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device = _CPU) -> bool:
@@ -55,28 +55,31 @@ def run_side_by_side(
     place: Place,
     listener: Listener,
     teacher: Tensor | None,
-) -> dict[int, list[Method]]:
+) -> dict[int, list[Side]]:
     """Train missing trials side by side where that saves time; return the trials that are still missing.
 
     A GPU must be the current device: kernels, graphs and the learning rate use the current device.
     """
     device = torch.device(place.device)
     first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
-    drawing = [method.name for methods in missing.values() for method in methods if method.order != "scan"]
+    sides = list(chain(*missing.values()))
+    for peer in {side.setting.peer for side in sides}:
+        check_peer(peer, first)
+    drawing = [side.name for side in sides if side.method.order != "scan"]
     if first.tokens is not None and drawing:
         raise ValueError(
             f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
             "scan, wd, we, wpv or wtc."
         )
-    left: dict[int, list[Method]] = {}
+    left: dict[int, list[Side]] = {}
     fitted: list[int] = []  # group sizes that fitted after running out of RAM
     make = partial(Group, recipe, dataset, place=place, listener=listener, teacher=teacher)
     for scans in (True, False):
         lanes = [
-            Lane(seed, method)
-            for seed, methods in missing.items()
-            for method in methods
-            if (method.order == "scan") is scans
+            Lane(seed, *side)
+            for seed, group in missing.items()
+            for side in group
+            if (side.method.order == "scan") is scans
         ]
         if not lanes:
             continue
@@ -94,7 +97,7 @@ def run_side_by_side(
             most = min(most, max(map(len, missing.values())))
         if min(most, len(waiting)) == 1 and device.type == "cpu":
             for lane in waiting:
-                left.setdefault(lane.seed, []).append(lane.method)
+                left.setdefault(lane.seed, []).append(lane.side)
             continue
         grouped = in_groups(waiting, most)
         listener.on_message(_plan_text(recipe, grouped, most, place))

@@ -139,8 +139,13 @@ class Stack:
             for own, new in ((self.parameters, state["parameters"]), (self.buffers, state["buffers"])):
                 for name, value in own.items():
                     value.copy_(new[name])
-            for name, copy_ in self._half.items():
-                copy_.copy_(self.parameters[name])
+        self.refresh_copies()
+
+    @torch.no_grad()
+    def refresh_copies(self) -> None:
+        """Write the parameters into their half-precision copies."""
+        for name, copy_ in self._half.items():
+            copy_.copy_(self.parameters[name])
 
 
 def changing_buffers(model: nn.Module) -> list[str]:
