@@ -61,6 +61,14 @@ def test_images():
     assert "test images." in " ".join(said.split())
 
 
+def test_peers_are_methods_too():
+    write_wine(Path("wine.csv"))
+    arguments = ("--csv", "wine.csv", "--target", "target", "--splits", 2, "--epochs", 3, "--json")
+    facts = json.loads(run(*arguments, "--methods", "scan,gce,wtc+label-smoothing").stdout)
+    assert facts["methods"]["gce"]["baseline"] == "scan"
+    assert facts["methods"].keys() == {"scan", "gce", "wtc+label-smoothing"}
+
+
 def test_tagged_text():
     Path("tweets.conll").write_text(made_up(60))
     said = run("--conll", "tweets.conll", *SHORT).stdout
@@ -81,6 +89,7 @@ def test_a_class_of_two_rows_and_a_column_of_words():
     [
         ((), "Give exactly one of RECIPE, --images, --csv and --conll, not none"),
         (("digits", "--csv", "wine.csv"), "not RECIPE and --csv"),
+        (("wine.csv",), "is a file or folder: use `--csv wine.csv --target COLUMN` for a table"),
         (("--csv", "wine.csv"), "`--csv FILE` and `--target COLUMN` belong together"),
         (("--csv", "wine.csv", "--target", "target", "--trials", 3), "Use `--splits`"),
         (("digits", "--minutes", 3), "`--minutes` is for own data"),

@@ -109,6 +109,11 @@ def compare(
             quiet=quiet,
         )
         return
+    if Path(recipe_name).exists():
+        raise typer.BadParameter(
+            f"{recipe_name!r} is a file or folder: use `--csv {recipe_name} --target COLUMN` for a table, "
+            f"`--images {recipe_name}` for images, or `--conll {recipe_name}` for tagged text."
+        )
     _refuse({"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}, "own data")
     from activebias.commands.choosing import find_methods, find_place, find_recipe
     from activebias.commands.running import run

@@ -103,16 +103,16 @@ class SplitVerdict:
         """Return the numbers of every method, for JSON."""
         return {
             item.method: {
-                "test_error": item.mean,
-                "stderr": item.stderr,
+                "test_error": _rounded(item.mean),
+                "stderr": _rounded(item.stderr),
                 "splits": item.n,
                 "baseline": item.baseline,
-                "difference": None if item.test is None else item.test.difference,
-                "difference_stderr": None if item.test is None else item.test.stderr,
-                "p_value": None if item.test is None else item.test.p_value,
-                "p_holm": item.p_holm,
+                "difference": None if item.test is None else _rounded(item.test.difference),
+                "difference_stderr": None if item.test is None else _rounded(item.test.stderr),
+                "p_value": None if item.test is None else _rounded(item.test.p_value),
+                "p_holm": _rounded(item.p_holm),
                 "finding": our_finding(item),
-                "smallest_gain": self.smallest_gain.get(item.method),
+                "smallest_gain": _rounded(self.smallest_gain.get(item.method)),
             }
             for item in self.items
         }
@@ -183,6 +183,11 @@ def splits_in_burn_in(results: Sequence[TrialResult]) -> int:
     """Return the number of splits in which every method's chosen epoch is in the burn-in."""
     later = {each.seed for each in results if chosen_epoch(each) > int(each.config["burn_in"])}
     return len({each.seed for each in results} - later)
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return a number with as many decimals as errors are stored with."""
+    return None if value is None else round(value, 6)
 
 
 def _difference(item: Comparison) -> float:
