@@ -184,3 +184,16 @@ def test_the_figure_and_json(tmp_path):
     assert facts["trials"][0].keys() == {"split", "method", "epoch", "test_error", "validation_error"}
     chosen = found.results[0].validation_error
     assert facts["trials"][0]["validation_error"] == min(chosen)
+
+
+def test_a_split_that_was_finished_counts_though_its_turn_was_not(tmp_path, clock):
+    """One by one, a split of a turn may be finished when a later one exceeds the budget."""
+    seconds = iter([0.1] * 11 + [2.0] * 100)  # the first split lets expect that all others fit into a turn
+
+    def on_epoch(done):
+        clock.now += next(seconds)
+
+    slow = {"splits": 9, "epochs": 6, "minutes": 0.5, "side_by_side": 1}
+    found = compare(tmp_path, **slow, listener=lab.Listener(on_epoch=on_epoch))
+    assert found.num_splits == 2
+    assert clock.now < 1.25 * 30 + 3

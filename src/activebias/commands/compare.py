@@ -9,9 +9,7 @@ from activebias.commands.shared import (
     Data,
     Debug,
     Device,
-    Epochs,
     Json,
-    Methods,
     NoiseText,
     NumTrials,
     OnceCommand,
@@ -54,7 +52,13 @@ def compare(
     conll: Annotated[
         Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
     ] = None,
-    methods: Methods = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            help="Methods, separated by commas (default: the recipe's; for own data scan,wtc,wpv,we).",
+        ),
+    ] = None,
     trials: NumTrials = None,
     splits: Annotated[
         int | None, typer.Option("--splits", min=1, help="Own data: number of splits (default: 10).")
@@ -69,7 +73,10 @@ def compare(
     noise: NoiseText = None,
     search: Search = False,
     seed: Seed = 0,
-    epochs: Epochs = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", min=1, help="Epochs (default: the recipe's; 30 for own data)."),
+    ] = None,
     out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",

@@ -86,7 +86,8 @@ def run_splits(
             )
         turns = _Turns(recipe, dataset, resolved, place, told, budget)
         turns.train(list(missing))
-    done = sorted([*stored, *turns.done])
+    unfinished = missing_runs(recipe, resolved, seeds, place)
+    done = [seed for seed in seeds if seed not in unfinished]
     if not done:
         raise RuntimeError(
             f"No split was finished within `minutes`, {minutes:g}: one split takes about "
