@@ -28,14 +28,8 @@ CASES = {
 def train(device, shape, targets, options, *, multi_label=False):
     """Train three epochs by hand; return losses, gradients, scores and weights on the CPU."""
     words = bool(shape) and not options.get("sequences")
-    bias = ab.ActiveBias(
-        "wpv",
-        num_instances=96 if words else 32,
-        num_classes=5,
-        max_weight=3,
-        multi_label=multi_label,
-        device=device,
-    )
+    settings = {"num_classes": 5, "window": 5, "max_weight": 3, "multi_label": multi_label}
+    bias = ab.ActiveBias("wpv", num_instances=96 if words else 32, device=device, **settings)
     if not words:
         bias.sampler(batch_size=32)
     generator = torch.Generator().manual_seed(1)
