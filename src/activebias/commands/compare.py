@@ -32,7 +32,7 @@ Search = Annotated[
 
 @app.command(
     cls=OnceCommand,
-    epilog="Examples: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1; "
+    epilog="Example: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1; on own data: "
     "activebias compare --csv wine.csv --target quality --minutes 5",
 )
 @reports_errors
