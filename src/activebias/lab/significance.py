@@ -108,7 +108,7 @@ def paired_t_test(
     '3 pairs, -0.300 ± 0.058, p = 0.0351'
     >>> test = paired_t_test({0: 3.0, 1: 3.2, 2: 3.1}, {0: 3.3, 1: 3.4, 2: 3.5}, overlap=0.25)
     >>> f"{test.difference:.3f} ± {test.stderr:.3f}, p = {test.p_value:.4f}"
-    '-0.300 ± 0.076, p = 0.0592'
+    '-0.300 ± 0.076, p = 0.0591'
     >>> paired_t_test({0: 3.0, 1: 3.0}, {0: 3.0, 1: 3.0}).p_value
     1.0
     >>> paired_t_test({0: 3.0}, {0: 3.5})

@@ -55,7 +55,7 @@ def split_rows(examples: Examples, split: Split, seed: int) -> Parts:
 
     >>> examples = Examples((torch.arange(20.0).view(10, 2),), torch.tensor([0, 1] * 5))
     >>> [part.tolist() for part in split_rows(examples, Split(0.2, 0.2), seed=0)]
-    [[0, 2, 4, 5, 7, 9], [1, 6], [3, 8]]
+    [[1, 2, 3, 4, 6, 7], [0, 5], [8, 9]]
     """
     random = np.random.default_rng(derived_seed(seed, "split"))
     group, stratum = equal_inputs(examples), _strata(examples)
