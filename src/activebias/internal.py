@@ -20,3 +20,4 @@ from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
+from activebias.validation import memorises_early as memorises_early

@@ -30,7 +30,9 @@ FLAGS = {
     "recipes": {"--json", "--debug", "--help"},
     "train": RUNS
     | {"--method", "--burn-in", "--noise", "--images", "--csv", "--target", "--conll", "--validation"},
-    "compare": RUNS | {"--methods", "--noise", "--search", "--trials", "--side-by-side"},
+    "compare": RUNS
+    | {"--methods", "--noise", "--search", "--trials", "--side-by-side", "--splits", "--minutes", "--burn-in"}
+    | {"--images", "--csv", "--target", "--conll"},
     "reproduce": RUNS | {"--methods", "--trials", "--side-by-side"},
     "figures": COMMON | {"--seed"},
     "theory": {"--seed", "--json", "--debug", "--help"},

@@ -51,7 +51,7 @@ CORE_DOORS = ("internal", "emphasis", "statistics", "_lazy")
 FREE_OF_CORE_DOORS = ("core", "integrations")
 ON_TOP = ("cli", "__main__")
 # Rooms whose names the package itself offers. It imports them when they are first used.
-OFFERED = ("runs", "own")
+OFFERED = ("runs", "own", "lab")
 
 
 class Import(NamedTuple):

@@ -127,7 +127,7 @@ def run_trials(
         if recipe.teacher is not None:
             teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
         # Models to keep are trained one by one, because only these checkpoints hold a whole model.
-        if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
+        if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset, device):
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
     listener.on_recount(0)

@@ -17,6 +17,7 @@ from activebias import __version__
 from activebias.internal import replacing
 from activebias.report import summary
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
+from activebias.report.repeats import repeats
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 from activebias.runs.folder import RunFolder
@@ -67,7 +68,7 @@ def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str
     ]
     data: dict[str, Any] = {"runs": runs}
     if len(views) > 1:
-        data["comparison"] = summary.comparison(views, names)
+        data["comparison"] = summary.comparison(views, names) | repeats(views, names)
     scripts = [plotly_source(), *(_asset(name) for name in SCRIPTS)]
     return Template(_asset("page.html")).substitute(
         policy=html.escape(content_policy(scripts)),

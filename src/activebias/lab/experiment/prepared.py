@@ -13,6 +13,7 @@ from activebias.lab.data import Dataset, load, with_noise
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side
+from activebias.lab.experiment.splitting import Parts, split_rows
 from activebias.lab.peers import Peer
 from activebias.training.examples import Examples
 from activebias.training.randomness import derived_generator
@@ -21,7 +22,11 @@ from activebias.training.randomness import derived_generator
 @final
 @dataclass(frozen=True)
 class Prepared:
-    """The data of one trial. `teacher` holds a teacher's probabilities (N, C) of the training examples."""
+    """The data of one trial. `teacher` holds a teacher's probabilities (N, C) of the training examples.
+
+    A trial of a recipe with a `split` has a validation part. `parts` are then the rows of its parts in
+    `whole`, all examples, which stay where they are.
+    """
 
     dataset: Dataset
     train: Examples
@@ -31,6 +36,8 @@ class Prepared:
     device: torch.device
     teacher: Tensor | None = None
     validation: Examples | None = None
+    whole: Examples | None = None
+    parts: Parts | None = None
 
 
 def load_data(recipe: Recipe, root: str | Path | None = None) -> Dataset:
@@ -52,7 +59,11 @@ def prepare(
     root: str | Path | None = None,
     teacher: Tensor | None = None,
 ) -> Prepared:
-    """Draw the trial's label noise, hold the validation part out, and move all tensors to the device."""
+    """Draw the trial's split and noise, hold the validation part out, and move all tensors to the device."""
+    whole, parts = None, None
+    if recipe.split is not None:
+        whole, parts = dataset.train, split_rows(dataset.train, recipe.split, seed)
+        dataset = replace(dataset, train=whole.select(parts.train), test=whole.select(parts.test))
     if recipe.noise is not None:
         dataset = with_noise(
             dataset,
@@ -62,7 +73,7 @@ def prepare(
             annotation=recipe.noise.annotation,
             root=root,
         )
-    validation = None
+    validation = None if whole is None or parts is None else whole.select(parts.validation)
     if recipe.validation is not None:
         if teacher is not None:
             raise ValueError("Expected no `validation` in a recipe with a teacher, who has seen all of it.")
@@ -86,6 +97,8 @@ def prepare(
         device,
         None if teacher is None else teacher.to(device),
         None if validation is None else _to(device, validation),
+        whole,
+        parts,
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from activebias.lab.data import NOISE_KINDS, Dataset
+from activebias.lab.experiment.splitting import Split
 
 ModelFactory = Callable[[Dataset, torch.Generator], nn.Module]
 """Builds the model of a trial for a data set; the generator draws the initial weights."""
@@ -132,7 +133,8 @@ class Recipe:
     recipe reproduces. `half_precision` allows bf16 on a GPU, for models whose baseline error it does not
     change (`benchmarks/precision.py`). `limit` is the number of training and test examples to use: with it,
     the tests run every recipe within seconds. `validation` is the share of the training examples that is held
-    out, in all trials the same, to choose settings and epochs.
+    out, in all trials the same, to choose settings and epochs. With `split`, every trial divides the training
+    examples of the data set anew into a training, a validation and a test part.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Recipe:
     limit: int | None = None
     half_precision: bool = False
     validation: float | None = None
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         """Raise if a number is too small."""
@@ -191,6 +194,7 @@ class Recipe:
             "teacher": None if self.teacher is None else self.teacher.config(),
             "limit": self.limit,
             "validation": self.validation,
+            "split": None if self.split is None else dict(vars(self.split)),
         }
 
     def shortened(self, epochs: int) -> "Recipe":

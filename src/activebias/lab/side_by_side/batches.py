@@ -14,6 +14,7 @@ from torch import Tensor
 from activebias.internal import epoch_generator
 from activebias.lab.experiment.prepared import Prepared
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.splitting import Parts
 from activebias.lab.models import draw_shifts
 from activebias.training.examples import Examples
 from activebias.training.randomness import derived_generator, derived_seed
@@ -51,7 +52,11 @@ class EpochNumbers:
 
 @final
 class TrialData:
-    """The data of S trials on the device: shared inputs, and training targets (S, N, …) per trial."""
+    """The data of S trials on the device: shared inputs, and training targets (S, N, …) per trial.
+
+    Splits of one data set share its inputs too: `parts` (S, …) are then the rows of each trial's parts, and
+    `whole` are all examples.
+    """
 
     def __init__(
         self, recipe: Recipe, prepared: Sequence[Prepared], seeds: Sequence[int], device: torch.device
@@ -72,16 +77,33 @@ class TrialData:
         self.lengths = first.train.lengths
         self.teacher = None if first.teacher is None else first.teacher.to(device)
         self._shifts = [derived_generator(seed, "augmentation") for seed in seeds]
+        self.whole: Examples | None = None
+        self.parts: Parts | None = None
+        if len(prepared) > 1 and first.whole is not None:
+            self.whole = first.whole.to(device)
+            self.inputs = self.whole.inputs
+            splits = [each.parts for each in prepared if each.parts is not None]
+            self.parts = Parts(*(torch.stack(rows).to(device) for rows in zip(*splits, strict=True)))
 
     @property
     def num_iterations(self) -> int:
         """The number of iterations per epoch: floor(|D| / batch)."""
-        return len(self.inputs[0]) // self.recipe.batch_size
+        return self.num_examples // self.recipe.batch_size
+
+    @property
+    def num_examples(self) -> int:
+        """The number of training examples of a trial."""
+        return int(self.targets.shape[1])
+
+    def batch_inputs(self, index: Tensor, trial: Tensor) -> tuple[Tensor, ...]:
+        """Return the inputs of training examples (K, B); `trial` (K,) says whose examples they are."""
+        rows = index if self.parts is None else self.parts.train[trial[:, None], index]
+        return tuple(tensor[rows] for tensor in self.inputs)
 
     def numbers(self, epoch: int, *, scans: bool, chance: bool = False) -> EpochNumbers:
         """Draw the numbers of an epoch, with `chance` for peers; call this for every epoch, in order."""
         shape = (len(self.seeds), self.num_iterations, self.recipe.batch_size)
-        used, number = shape[1] * shape[2], len(self.inputs[0])
+        used, number = shape[1] * shape[2], self.num_examples
         orders, uniforms = [], []
         for seed in self.seeds:
             order_seed = derived_seed(seed, "order")

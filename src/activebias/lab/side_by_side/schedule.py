@@ -13,11 +13,14 @@ from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.prepared import check_peer, prepare
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.sides import Side
+from activebias.lab.experiment.splitting import split_rows
 from activebias.lab.models import LabModel
 from activebias.lab.side_by_side.group import Group, epochs_of, in_groups
 from activebias.lab.side_by_side.plan import most_models
+from activebias.lab.side_by_side.stacking import stacks_equally
 from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of, stopped_groups
 from activebias.lab.side_by_side.training import Lane
+from activebias.training.fingerprint import first_few
 from activebias.training.randomness import derived_generator
 
 _CPU = torch.device("cpu")
@@ -25,15 +28,24 @@ _CPU = torch.device("cpu")
 Missing = Mapping[int, Sequence[Side]]
 
 
-def can_stack(recipe: Recipe, dataset: Dataset) -> bool:
+def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device = _CPU) -> bool:
     """Return whether the recipe's models can be trained side by side.
 
-    The lab's models can. Other models are trained one by one: they may use torch's global random state, or
-    operations that `vmap` does not support.
+    The lab's models can. Other models are tried. On a GPU a user's model is trained one by one, because a
+    CUDA graph cannot record every model.
     """
-    model = recipe.model(dataset, derived_generator(0, "can stack"))
-    ours = isinstance(model, LabModel) and type(model).__module__.startswith("activebias.lab.models")
-    return ours and recipe.batch_size < len(dataset.train)
+    num_examples = len(dataset.train)
+    if recipe.split is not None:
+        num_examples = len(split_rows(dataset.train, recipe.split, 0).train)
+    if recipe.batch_size >= num_examples:
+        return False
+    models = [recipe.model(dataset, derived_generator(seed, "can stack")) for seed in (0, 1)]
+    of = type(models[0]).__module__
+    if isinstance(models[0], LabModel) and of.startswith("activebias.lab.models"):
+        return True
+    if device.type != "cpu" and not of.startswith("activebias."):
+        return False
+    return stacks_equally(models, first_few(dataset.train).inputs)
 
 
 def run_side_by_side(
@@ -80,6 +92,9 @@ def run_side_by_side(
             continue
         most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
         most = min([most, *fitted])
+        if recipe.split is not None and not _equally_large(recipe, dataset, missing):
+            # Trials side by side have histories of one size: now one trial at a time, all methods at once.
+            most = min(most, max(map(len, missing.values())))
         if min(most, len(waiting)) == 1 and device.type == "cpu":
             for lane in waiting:
                 left.setdefault(lane.seed, []).append(lane.side)
@@ -90,6 +105,13 @@ def run_side_by_side(
         listener.on_recount(_epochs(groups) - epochs_of(recipe, waiting))
         fitted += _train(groups, make, listener)
     return left
+
+
+def _equally_large(recipe: Recipe, dataset: Dataset, seeds: Iterable[int]) -> bool:
+    """Return whether all splits have parts of the same sizes, as they have in most data sets."""
+    assert recipe.split is not None
+    splits = (split_rows(dataset.train, recipe.split, seed) for seed in seeds)
+    return not dataset.train.is_tagging and len({tuple(map(len, parts)) for parts in splits}) == 1
 
 
 def _epochs(groups: Iterable[Group]) -> int:

@@ -14,7 +14,10 @@ from activebias.lab.experiment.rules import RunKey
 from activebias.lab.side_by_side.training import Lane, part_of_state
 
 _log = logging.getLogger(__name__)
-_CONTENTS = {"stack", "optimiser", "memory", "trials", "test_error", "train_error", "seconds", "emphasises"}
+_CONTENTS = {
+    *("stack", "optimiser", "memory", "trials", "seconds", "emphasises"),
+    *("test_error", "train_error", "validation_error"),
+}
 
 
 def key_of(lane: Lane) -> RunKey:

@@ -243,7 +243,7 @@ class SideBySide:
         if self._numbers is not None and self._numbers.shifts is not None:
             inputs: tuple[Tensor, ...] = (cropped(trials.inputs[0], index, self._now(self._numbers.shifts)),)
         else:
-            inputs = tuple(tensor[index] for tensor in trials.inputs)
+            inputs = trials.batch_inputs(index, self._trial)
         if width is None or trials.tokens is None:
             return inputs, targets, index
         inputs = tuple(tensor[:, :, :width] for tensor in inputs)
