@@ -16,6 +16,7 @@ from activebias._compile import eager, keep_out
 from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
 from activebias.checks import IGNORED
 from activebias.distributed import Ranks
+from activebias.growth import RowsOfIds, grow, rows_of
 from activebias.history import PredictionHistory
 from activebias.loaders import make_loader
 from activebias.losses import (
@@ -113,8 +114,12 @@ class ActiveBias:
                 max_weight=self.max_weight,
             )
         self.device = self.history.device
-        draw = None if self.method.order == "scan" else self._memory.draw
+        self._ids = RowsOfIds()
+        draw = None if self.method.order == "scan" else self._draw
         self._order = EpochOrder(self.num_instances, seed=self.seed, draw=draw)
+
+    def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
+        return self._memory.draw(num_samples, generator)
 
     def __repr__(self) -> str:
         """Say the method, the sizes and the epoch, and whether it emphasises yet."""
@@ -159,6 +164,22 @@ class ActiveBias:
             emphasises=epoch is not None and self._validation.burn_in_is_over(epoch),
             batch_size=self._plan.batch_size if self._plan and self._num_ranks == 1 else None,
         )
+
+    def rows(self, ids: Any) -> torch.Tensor:
+        """Return the index of instances that are known by an id, a string or an integer.
+
+        A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
+        state. Several ranks must give all ids in the same order, before the first epoch.
+        """
+        return rows_of(self, self._ids, ids)
+
+    def grow(self, num_instances: int) -> None:
+        """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
+
+        It copies the whole history. With a sampler, call it between epochs, and make the loader anew.
+        """
+        grow(self, num_instances)
+        self._prepare_epoch()
 
     def report_validation_error(self, error: float) -> None:
         """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
@@ -393,6 +414,7 @@ class ActiveBias:
         self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
         self._order.load_state_dict(state["order"])
         self._validation.load_state_dict(state["validation"])
+        self._ids.load(state["ids"])
         self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from activebias.files import replacing
+from activebias.growth import check_ids
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 FORMAT = 2
-PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation")
+PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation", "ids")
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -64,6 +65,7 @@ def state_of(bias: "ActiveBias", *, waiting: bool) -> dict[str, Any]:
         "settings": settings_of(bias),
         "order": bias._order.state_dict(),
         "validation": bias._validation.state_dict(),
+        "ids": bias._ids.state(),
         **bias._memory.state_dict(waiting=waiting),
     }
 
@@ -93,5 +95,6 @@ def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
         bias._order.check_state(state["order"], bias._plan)
         bias._validation.check_state(state["validation"])
         bias._memory.check_state(state)
+        check_ids(state["ids"], bias.num_instances)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"The state is damaged or does not fit: {error}") from error
