@@ -32,7 +32,7 @@ def test_it_opens_without_an_error_and_says_what_was_found(opened):
     page, view = opened
     assert page.errors() == []
     text = page.find("main").text
-    assert f"{view.suspected.sum():,} of them" in text
+    assert f"{view.suspected.sum():,} of 1,437 images" in text
     assert "scikit-learn digits · 1,437 instances of 10 classes · method wtc" in text
     assert len(page.all("#map-plot canvas")) > 0  # WebGL draws the map
     assert page.rows() == worst_first(view, view.suspected)[:25]
@@ -195,7 +195,7 @@ def test_the_same_input_with_different_labels(page, tmp_path):
     assert page.find("#detail-heading").text == "Image 1"
     assert page.find("#detail .conflict button").text == "Image 0: cat"
     page.js("Report.main.choose(7)")
-    assert "another label in the validation part: see conflicts.csv" in page.find("#detail").text
+    assert "another label elsewhere: see conflicts.csv" in page.find("#detail").text
     lines = list(csv.DictReader(page.export().splitlines()))
     assert {line["index"]: line["conflict"] for line in lines} == {"0": "1", "1": "1", "7": "2"}
     page.js("Report.main.choose(2)")

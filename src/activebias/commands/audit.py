@@ -31,8 +31,9 @@ def audit(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Rank the training instances of a run: labels that are most likely wrong come first."""
+    """Rank the instances of a run: labels that are most likely wrong come first."""
     from activebias.runs.folder import read_run
+    from activebias.runs.outcome import plural
     from activebias.runs.suspects import audit_run, rows, weak_judge, write_csv
 
     folder = read_run(run)
@@ -65,10 +66,10 @@ def audit(
     if doubt := weak_judge(folder.info):
         show(doubt)
     if folder.conflicts_file is not None:
-        is_shown = bool(worst) or out is not None
+        place = ", numbered in the column conflict" if worst or out is not None else ""
         show(
-            f"Some inputs have different labels: see {folder.conflicts_file}. "
-            f"{_conflicts(num_conflicts, is_shown)}"
+            f"Some inputs have different labels: {plural(num_conflicts, 'instance', 'instances')}{place}. "
+            f"{folder.conflicts_file} lists them group by group."
         )
     show("Write all instances with --out FILE.csv." if out is None else f"All instances: {out}.")
 
@@ -78,16 +79,6 @@ def _counted(row: dict[str, Any]) -> str:
     if "row" in row:
         return "The column row counts from 0, without the header."
     return "The columns sentence and word count from 0." if "sentence" in row else ""
-
-
-def _conflicts(number: int, is_shown: bool) -> str:
-    """Return how many audited instances are in conflict, and which column shows their groups."""
-    from activebias.runs.outcome import plural
-
-    if not number:
-        return "None of these inputs is in the training part."
-    place = ", numbered in the column conflict" if is_shown else ""
-    return f"In the training part: {plural(number, 'instance', 'instances')}{place}."
 
 
 def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "Table":

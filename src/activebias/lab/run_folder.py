@@ -60,7 +60,12 @@ def train_recipe(
         info,
         bias=run.bias,
         model=run.model.state_dict(),
-        instances=instances_of(run.mean_beliefs(), data.train.targets, run.bias, np.arange(len(data.train))),
+        instances=instances_of(
+            run.observers[0].mean_beliefs(run.epoch),
+            data.train.targets,
+            np.arange(len(data.train)),
+            bias=run.bias,
+        ),
         inputs=inputs,
         validation=predictions_of(evaluate(run.model, data.test), np.arange(len(data.test))),
     )

@@ -1,6 +1,5 @@
 """Images in folders, one folder per class, converted to squares of one size."""
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable
@@ -17,12 +16,16 @@ from numpy.typing import NDArray
 from activebias.own.data import (
     Divided,
     OwnData,
+    Validation,
+    digest,
     divide,
     encode_labels,
     listing,
     note_small_classes,
+    validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.splits import Split
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs
 
@@ -40,16 +43,17 @@ _IGNORED = {"thumbs.db", "desktop.ini"}  # files of file managers
 def read_images(
     folder: Path,
     *,
-    validation: float | Path,
+    validation: Validation,
     seed: int,
     size: int | None = None,
+    grey: bool | None = None,
     on_image: Callable[[int], object] = lambda total: None,
 ) -> OwnData:
     """Read a folder of class folders; files that are not images are skipped and listed.
 
-    Images become squares of 32 pixels, or of 64 if most are larger than 48. They are padded, never cut. They
-    are grey if all images are grey. `validation` is a share, or another folder with the same classes.
-    `on_image(total)` is called after every image.
+    Images become squares of `size` pixels: of 32, or of 64 if most are larger than 48. They are padded, never
+    cut. They are `grey` if all images are grey. `validation` is a share, another folder with the same
+    classes, or the division of an earlier run. `on_image(total)` is called after every image.
     """
     _require_pillow()
     files, skipped = _find(folder)
@@ -81,12 +85,15 @@ def read_images(
             f"Skipped: {reasons}."
         )
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
-    pixels = _squares([image for _, _, image, _ in found], size)
-    digests = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
+    pixels = _squares([image for _, _, image, _ in found], size, grey)
+    digests = [digest(image.tobytes()) for image in pixels]
+    identity = np.array(digests, dtype=np.uint64)
     if isinstance(validation, Path):
         to_validate = np.array([flag for *_, flag in found])
         divided = Divided(class_names, labels, np.flatnonzero(~to_validate), np.flatnonzero(to_validate))
         divided.check(folder, validation)
+    elif isinstance(validation, Split):
+        divided = Divided(class_names, labels, *validation.divide(identity, folder))
     else:
         divided = Divided(class_names, labels, *divide(labels, digests, share=validation, seed=seed))
     names = [_name(path) for _, path, *_ in found]
@@ -102,26 +109,33 @@ def read_images(
         *note_small_classes(class_names, labels),
         *note_duplicates("images", digests, divided.in_train),
         *conflicts.note("images"),
+        *(validation.notes("images", identity) if isinstance(validation, Split) else ()),
     )
-    data = _own_data(folder, divided, pixels, names, conflicts)
+    data = _own_data(folder, divided, pixels, names, conflicts, identity, validation)
     return replace(data, skipped=tuple(skipped), notes=notes)
 
 
 def _own_data(
-    folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: list[str], conflicts: Conflicts
+    folder: Path,
+    divided: Divided,
+    pixels: NDArray[np.uint8],
+    names: list[str],
+    conflicts: Conflicts,
+    identity: NDArray[np.uint64],
+    validation: Validation,
 ) -> OwnData:
     channels = pixels[..., None] if pixels.ndim == 3 else pixels
     mean, std = _mean_and_std(channels, divided.train)
-    train, validation = divided.examples(torch.from_numpy(channels).permute(0, 3, 1, 2).contiguous())
+    train, held_out = divided.examples(torch.from_numpy(channels).permute(0, 3, 1, 2).contiguous())
     return OwnData(
         kind="images",
         source=str(folder),
         class_names=divided.class_names,
         train=train,
-        validation=validation,
+        validation=held_out,
         train_position=divided.train,
         validation_position=divided.held_out,
-        inputs=Inputs(images=pixels[divided.train], names=tuple(names[k] for k in divided.train)),
+        inputs=Inputs(images=pixels[divided.order], names=tuple(names[k] for k in divided.order)),
         model={
             "name": "SmallCNN",
             "arguments": {
@@ -133,6 +147,12 @@ def _own_data(
         },
         learning_rate=1e-3,
         conflicts=conflicts,
+        identity=identity[divided.order],
+        settings={
+            "validation": validation_setting(validation),
+            "size": pixels.shape[1],
+            "grey": pixels.ndim == 3,
+        },
     )
 
 
@@ -258,13 +278,15 @@ def _scaled(image: Any) -> Any:
     return Image.fromarray(scaled)
 
 
-def _squares(images: list[Any], size: int | None) -> NDArray[np.uint8]:
+def _squares(images: list[Any], size: int | None, grey: bool | None) -> NDArray[np.uint8]:
     from PIL import ImageOps
 
     if size is None:
         usual = float(np.median([image.info["original"] for image in images]))
         size = SIZES[0] if usual <= 48 else SIZES[1]
-    mode = "L" if all(image.mode == "L" for image in images) else "RGB"
+    if grey is None:
+        grey = all(image.mode == "L" for image in images)
+    mode = "L" if grey else "RGB"
     return np.stack([np.asarray(ImageOps.pad(image.convert(mode), (size, size))) for image in images])
 
 

@@ -16,13 +16,16 @@ from activebias.own.columns import NUM_HASHES, Column, features, hashed_words, r
 from activebias.own.data import (
     Divided,
     OwnData,
+    Validation,
     divide,
     encode_labels,
     listing,
     note_small_classes,
     require_file,
+    validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.splits import Split
 from activebias.own.targets import note_target
 from activebias.runs.folder import Inputs, Kind, require_pandas
 from activebias.runs.suspects import describer
@@ -37,11 +40,12 @@ MOST_CLASSES = 100
 MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 
 
-def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
+def read_table(path: Path, *, target: str, validation: Validation, seed: int) -> OwnData:
     """Read a table whose column `target` holds the labels; rows without a label are skipped and listed.
 
     A label is missing if its cell is empty or NaN. If the labels are words, None and NA are classes;
-    in other columns they are missing values. `validation` is a share, or another file with the same columns.
+    in other columns they are missing values. `validation` is a share, another file with the same columns, or
+    the division of an earlier run.
     """
     pd = require_pandas("Reading a table")
     frame, notes = _read(path, target)
@@ -81,10 +85,13 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     # Only the columns in use: with a row number or identifier, no two rows would be equal.
     inputs = frame[[column.name for column in used]].astype(str)
     copies = pd.util.hash_pandas_object(inputs, index=False).to_numpy()
+    identity = _identity(frame.drop(columns=target))
     if isinstance(validation, Path):
         parts = (np.flatnonzero(~in_validation), np.flatnonzero(in_validation))
         divided = Divided(class_names, labels, *parts)
         divided.check(path, validation)
+    elif isinstance(validation, Split):
+        divided = Divided(class_names, labels, *validation.divide(identity, path))
     else:
         divided = Divided(class_names, labels, *divide(labels, copies, share=validation, seed=seed))
     conflicts = find_conflicts(
@@ -101,9 +108,23 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         *note_duplicates("rows", copies.tolist(), divided.in_train),
         *conflicts.note("rows"),
         *note_small_classes(class_names, labels),
+        *(validation.notes("rows", identity) if isinstance(validation, Split) else ()),
     ]
-    data = _own_data(path, frame, used, divided, position, conflicts)
-    return replace(data, skipped=tuple(skipped), notes=tuple(notes))
+    data = _own_data(path, frame, used, divided, position, conflicts, identity)
+    settings = {"target": target, "validation": validation_setting(validation)}
+    return replace(data, settings=settings, skipped=tuple(skipped), notes=tuple(notes))
+
+
+def _identity(frame: "DataFrame") -> NDArray[np.uint64]:
+    """Return a digest of every row, which does not depend on the order of the columns or on other rows.
+
+    Numbers count as float64: a whole number is read as a float if its column has a gap somewhere.
+    """
+    pd = require_pandas("Reading a table")
+    numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) for name in sorted(frame.columns)}
+    columns = {name: frame[name].astype("float64" if flag else str) for name, flag in numeric.items()}
+    digests: NDArray[np.uint64] = pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy()
+    return digests
 
 
 def _kind(columns: list[Column]) -> Kind:
@@ -127,11 +148,12 @@ def _own_data(
     divided: Divided,
     position: NDArray[np.int64],
     conflicts: Conflicts,
+    identity: NDArray[np.uint64],
 ) -> OwnData:
     text = [column for column in columns if column.role == "text"]
     tensors = (features(frame, columns, divided.train), *(hashed_words(text) if text else ()))
     train, validation = divided.examples(*tensors)
-    rows = _shown(frame, columns).iloc[divided.train].reset_index(drop=True)
+    rows = _shown(frame, columns).iloc[divided.order].reset_index(drop=True)
     for name in rows.columns:
         if rows[name].dtype == object:  # a parquet column has one type
             rows[name] = rows[name].map(str, na_action="ignore")
@@ -154,6 +176,7 @@ def _own_data(
         },
         learning_rate=5e-3,
         conflicts=conflicts,
+        identity=identity[divided.order],
     )
 
 

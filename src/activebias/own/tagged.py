@@ -8,8 +8,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes, require_file
+from activebias.own.data import (
+    OwnData,
+    Validation,
+    digest,
+    divide,
+    encode_labels,
+    listing,
+    note_small_classes,
+    require_file,
+    validation_setting,
+)
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.splits import Split
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.suspects import excerpt
@@ -23,11 +34,11 @@ Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 PADDING, UNKNOWN = 0, 1
 
 
-def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
+def read_tagged(path: Path, *, validation: Validation, seed: int) -> OwnData:
     """Read a CoNLL file: the first column is the word, the last column its tag, with any tags.
 
-    `validation` is a share of the sentences, or another file. Words that occur only once in the training
-    part count as unknown, so that the model learns to handle unknown words.
+    `validation` is a share of the sentences, another file, or the division of an earlier run. Words that
+    occur only once in the training part count as unknown, so that the model learns to handle unknown words.
     """
     pd = require_pandas("Reading tagged text")
     sentences, skipped = _read(path)
@@ -38,8 +49,11 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
     class_names, labels = encode_labels([tag for _, tags in sentences for tag in tags], str(path))
     number_of: dict[tuple[str, ...], int] = {}
     copies = [number_of.setdefault(words, len(number_of)) for words, _ in sentences]
+    identity = np.array([digest("\n".join(words).encode()) for words, _ in sentences], dtype=np.uint64)
     if isinstance(validation, Path):
         train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
+    elif isinstance(validation, Split):
+        train, held_out = validation.divide(identity, path)
     else:
         train, held_out = _divide(sentences, copies, validation, seed)
     lengths = np.array([len(words) for words, _ in sentences])
@@ -50,7 +64,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
     counts = Counter(word.lower() for k in train for word in sentences[k][0])
     number = {word: k for k, word in enumerate((w for w in sorted(counts) if counts[w] > 1), UNKNOWN + 1)}
     position = np.concatenate([np.arange(num_first), np.arange(len(sentences) - num_first)])
-    in_train = np.isin(np.arange(len(sentences)), train)
+    in_train, order = np.isin(np.arange(len(sentences)), train), np.concatenate([train, held_out])
     conflicts = _find_conflicts(sentences, copies, in_train, position)
     return OwnData(
         kind="tagging",
@@ -60,7 +74,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         validation=_examples([sentences[k] for k in held_out], [tags[k] for k in held_out], number),
         train_position=position[train],
         validation_position=position[held_out],
-        inputs=Inputs(rows=pd.DataFrame({"word": [word for k in train for word in sentences[k][0]]})),
+        inputs=Inputs(rows=pd.DataFrame({"word": [word for k in order for word in sentences[k][0]]})),
         model={
             "name": "SmallTagger",
             "arguments": {
@@ -71,6 +85,8 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         },
         learning_rate=2e-3,
         conflicts=conflicts,
+        identity=identity[order],
+        settings={"validation": validation_setting(validation)},
         window=5,  # the paper's window for tagging
         skipped=tuple(skipped),
         notes=(
@@ -78,6 +94,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
             *note_duplicates("sentences", copies, in_train),
             *conflicts.note("words"),
             *note_small_classes(class_names, labels),
+            *(validation.notes("sentences", identity) if isinstance(validation, Split) else ()),
         ),
     )
 

@@ -164,6 +164,8 @@ def _columns(view: RunView) -> dict[str, Any]:
         name: getattr(found, name) for name in ("score", "confidence", "variability", "correctness", "visits")
     }
     columns["suspect"] = view.suspected.astype(np.int64)
+    if instances.validates is not None:
+        columns["validates"] = instances.validates.astype(np.int64)
     for name in ("word", "conflict"):
         if (values := getattr(instances, name)) is not None:
             columns[name] = values

@@ -14,11 +14,11 @@ LONGEST_NAME = 60
 # How to find an instance of the exported table in the user's data.
 WHERE = {
     "images": "`file` names the image",
-    "table": "`position` is the row of your data, counted from 0",
-    "text": "`position` is the row of your data, counted from 0",
-    "tagging": "`position` is the sentence in your data, counted from 0",
+    "table": "`row` is the row of your data, counted from 0",
+    "text": "`row` is the row of your data, counted from 0",
+    "tagging": "`sentence` and `word` are the places in your data, counted from 0",
 }
-KINDS = {"images": "images", "table": "rows", "text": "texts", "tagging": "words"}
+KINDS = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}
 
 
 def share(part: int, whole: int) -> str:
@@ -43,10 +43,15 @@ def subtitle(view: RunView) -> str:
 
 def figures(view: RunView) -> list[dict[str, Any]]:
     """Return the most important numbers."""
-    total = view.info.num_instances
+    info, total = view.info, view.info.num_audited
     suspects, sure = int(view.suspected.sum()), int(view.sure.sum())
+    parts = [("train", info.num_instances), ("validate", info.num_validation)]
     found: list[dict[str, Any]] = [
-        {"value": f"{total:,}", "name": f"training {KINDS[view.info.kind]}", "note": ""},
+        {
+            "value": f"{total:,}",
+            "name": KINDS[info.kind],
+            "note": ", ".join(f"{number:,} {name}" for name, number in parts if number),
+        },
         {
             "value": f"{suspects:,}",
             "name": "suspected labels",
@@ -74,9 +79,14 @@ def figures(view: RunView) -> list[dict[str, Any]]:
 
 def sentences(view: RunView) -> list[str]:
     """Return the findings, in one or two sentences each."""
-    total, suspects, sure = view.info.num_instances, int(view.suspected.sum()), int(view.sure.sum())
+    total, suspects, sure = view.info.num_audited, int(view.suspected.sum()), int(view.sure.sum())
     things = KINDS[view.info.kind]
-    found = [f"The model was trained on {total:,} {things} from {view.info.source}."]
+    found = [f"The model was trained on {view.info.num_instances:,} {things} from {view.info.source}."]
+    if view.info.num_validation:
+        found.append(
+            f"The labels of the {view.info.num_validation:,} validation {things} are audited too. The model "
+            "never trained on them, so that more of their suspects are its own mistakes."
+        )
     if unseen := int((view.audit.visits == 0).sum()):
         found.append(f"Never visited: {unseen:,}. Nothing is known about these instances.")
     if not suspects:
@@ -85,9 +95,9 @@ def sentences(view: RunView) -> list[str]:
         )
         return [*found, *view.info.notes]
     found.append(
-        f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, "
-        "believed in a class other than the label. These labels are suspected. The model was sure about "
-        f"{sure:,} of them: a score of {SURE} or more, the other class much more probable than the label."
+        f"For {suspects:,} of {total:,} {things} ({share(suspects, total)}) the model, averaged over the "
+        "epochs, believed in a class other than the label. These labels are suspected. The model was sure "
+        f"about {sure:,} of them: a score of {SURE} or more, the other class much more probable than the label."
     )
     if suspects > sure:
         found.append(f"Less certain suspects: {suspects - sure:,}. Each is a wrong label or a hard instance.")

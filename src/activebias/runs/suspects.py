@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from activebias import Audit, audit
 from activebias.internal import replacing
+from activebias.runs.auditing import joined
 from activebias.runs.cells import safe_cell
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
@@ -19,15 +21,24 @@ WEAK = 15.0
 
 
 def audit_run(folder: RunFolder) -> Audit:
-    """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`."""
-    instances = folder.instances()
-    return audit(
-        folder.history(),
-        instances.label,
-        instances.believed,
-        rival=instances.rival_prob,
-        prior=1 / len(folder.info.class_names),
-    )
+    """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`.
+
+    The two parts are audited one by one: a visit in training and an epoch of validation have weights of their
+    own. Their scores are comparable as they are (docs/audit.md has the measurement).
+    """
+    instances, (values, valid) = folder.instances(), folder.history()
+
+    def audit_part(part: NDArray[np.bool_]) -> Audit:
+        return audit(
+            (values[part], valid[part]),
+            instances.label[part],
+            instances.believed[part],
+            rival=None if instances.rival_prob is None else instances.rival_prob[part],
+            prior=1 / len(folder.info.class_names),
+        )
+
+    parts = (~instances.in_validation, instances.in_validation)
+    return joined([audit_part(part) for part in parts if part.any()])
 
 
 def weak_judge(info: RunInfo) -> str:
@@ -52,7 +63,7 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
         "label_prob": instances.label_prob,
         "believed_prob": instances.believed_prob,
     }
-    suspected, conflict = found.suspected, instances.conflict
+    suspected, conflict, validates = found.suspected, instances.conflict, instances.in_validation
     for index in found.order[:limit].tolist():
         row: dict[str, Any] = {
             **{name: values[index] for name, values in places.items()},
@@ -61,6 +72,7 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
             "score": _known(found.score[index]),
             "suspected": bool(suspected[index]),
             "conflict": None if conflict is None else int(conflict[index]) or None,
+            "part": "validation" if validates[index] else "training",
             **{name: _known(values[index]) for name, values in numbers.items()},
             "visits": int(found.visits[index]),
             "index": index,

@@ -33,7 +33,7 @@ Report.detail = (() => {
   function conflict(run, i) {
     if (!run.columns.conflict?.[i]) return null;
     const others = run.contradicting(i);
-    if (!others.length) return make("p", { class: "verdict" }, "The same input has another label in the validation part: see conflicts.csv in the run folder.");
+    if (!others.length) return make("p", { class: "verdict" }, "The same input has another label elsewhere: see conflicts.csv in the run folder.");
     const buttons = others.slice(0, MOST_NAMED).map((other) =>
       make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(other) }, `${run.nameOf(other)}: ${shorten(run.className(run.columns.label[other]), 60)}`));
     const more = others.length - buttons.length;
@@ -63,7 +63,8 @@ Report.detail = (() => {
       picture(run, i, { class: "picture" }),
       verdict(run, i),
       conflict(run, i),
-      make("p", { class: "chart-title" }, "Probability of the label in training"),
+      columns.validates?.[i] ? make("p", { class: "note" }, "It is in the validation part: the model never trained on it.") : null,
+      make("p", { class: "chart-title" }, `Probability of the label ${columns.validates?.[i] ? "after every epoch" : "in training"}`),
       chart,
       terms([
         ["Score", decimal(columns.score[i])],

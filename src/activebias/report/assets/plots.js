@@ -71,7 +71,8 @@ Report.plots = (() => {
   }
 
   function weights(run) {
-    const values = run.columns.weight;
+    const { weight, validates } = run.columns;
+    const values = validates ? weight.filter((_, i) => !validates[i]) : weight;
     let low = Infinity, high = -Infinity, sum = 0, squares = 0;
     for (const value of values) {
       low = Math.min(low, value);

@@ -145,10 +145,10 @@ Report.table = (() => {
   function csv() {
     const { columns } = run;
     const first = sourceColumns(), fields = run.fields.filter((field) => !first.includes(field));
-    const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
+    const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", "part", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
       ...first.map((place) => place.at(i) ?? ""), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
-      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
+      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), columns.validates?.[i] ? "validation" : "training", ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
     ]);
     return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
   }
