@@ -29,7 +29,17 @@ FLAGS = {
     "demo": COMMON | {"--trials", "--seed", "--quiet"},
     "recipes": {"--json", "--debug", "--help"},
     "train": RUNS
-    | {"--method", "--burn-in", "--noise", "--images", "--csv", "--target", "--conll", "--validation"},
+    | {
+        "--method",
+        "--burn-in",
+        "--noise",
+        "--images",
+        "--csv",
+        "--target",
+        "--conll",
+        "--validation",
+        "--like",
+    },
     "compare": RUNS | {"--methods", "--noise", "--trials", "--side-by-side"},
     "reproduce": RUNS | {"--methods", "--trials", "--side-by-side"},
     "figures": COMMON | {"--seed"},

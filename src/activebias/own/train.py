@@ -8,7 +8,6 @@ their labels after every epoch are their history.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ import torch
 from activebias import ActiveBias
 from activebias.own.data import OwnData
 from activebias.own.models import build_model
+from activebias.own.settings import BurnIn
 from activebias.runs.beliefs import instances_of, joined, predictions_of
 from activebias.runs.folder import Instances, RunFolder, RunInfo, check_target, write_run
 from activebias.runs.outcome import outcome_of
@@ -25,8 +25,6 @@ from activebias.training.evaluation import evaluate
 from activebias.training.fingerprint import digest_of, digest_of_settings
 from activebias.training.loop import OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
-
-BurnIn: TypeAlias = int | Literal["auto"]
 
 
 def train_own(

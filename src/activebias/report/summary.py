@@ -97,7 +97,8 @@ def sentences(view: RunView) -> list[str]:
     found.append(
         f"For {suspects:,} of {total:,} {things} ({share(suspects, total)}) the model, averaged over the "
         "epochs, believed in a class other than the label. These labels are suspected. The model was sure "
-        f"about {sure:,} of them: a score of {SURE} or more, the other class much more probable than the label."
+        f"about {sure:,} of them: a score of {SURE} or more, the other class much more probable than the "
+        "label."
     )
     if suspects > sure:
         found.append(f"Less certain suspects: {suspects - sure:,}. Each is a wrong label or a hard instance.")
