@@ -47,6 +47,7 @@ FLAGS = {
     "data": {"--data", "--json", "--debug", "--help"},
     "data get": {"--data", "--quiet", "--debug", "--help"},
     "audit": COMMON | {"--top", "--exact"},
+    "apply": COMMON | {"--run"},
     "export": COMMON | {"--format"},
     "report": COMMON | {"--image-budget"},
 }

@@ -103,8 +103,6 @@ def train(
             raise typer.BadParameter("`--data` is for recipes: give own data by --images, --csv or --conll.")
         if (target is not None and csv is None) or (csv is not None and target is None and like is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
-        if like is not None and validation is not None:
-            raise typer.BadParameter("`--like` keeps the validation part of its run: leave out --validation.")
         settings = _settings(
             like,
             images or csv or conll or Path(),
@@ -137,6 +135,9 @@ def _settings(like: Path | None, source: Path, kinds: tuple[str, ...], **given: 
     from activebias.runs.folder import read_run
 
     settings = Settings() if like is None else settings_like(read_run(like), source, kinds)
+    separate = isinstance(settings.validation, Path) and isinstance(given["validation"], Path)
+    if like is not None and given["validation"] is not None and not separate:
+        raise typer.BadParameter("`--like` keeps the validation part of its run: leave out --validation.")
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 

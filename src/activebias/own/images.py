@@ -56,15 +56,15 @@ def read_images(
     classes, or the division of an earlier run. `on_image(total)` is called after every image.
     """
     _require_pillow()
-    files, skipped = _find(folder)
+    files, skipped = find_images(folder)
     files_to_validate: list[tuple[str, Path]] = []
     if isinstance(validation, Path):
-        files_to_validate, more = _find(validation)
+        files_to_validate, more = find_images(validation)
         skipped += more
     everything = files + files_to_validate
     read = _read_all([path for _, path in everything], lambda: on_image(len(everything)))
     skipped += [
-        {"what": _name(path), "why": image}
+        {"what": name_of(path), "why": image}
         for (_, path), image in zip(everything, read, strict=True)
         if isinstance(image, str)
     ]
@@ -96,7 +96,7 @@ def read_images(
         divided = Divided(class_names, labels, *validation.divide(identity, folder))
     else:
         divided = Divided(class_names, labels, *divide(labels, digests, share=validation, seed=seed))
-    names = [_name(path) for _, path, *_ in found]
+    names = [name_of(path) for _, path, *_ in found]
     conflicts = find_conflicts(
         digests,
         [label for label, *_ in found],
@@ -172,12 +172,12 @@ def _mean_and_std(channels: NDArray[np.uint8], members: NDArray[np.int64]) -> tu
     return mean.tolist(), np.sqrt(variance).tolist()
 
 
-def _name(path: Path) -> str:
+def name_of(path: Path) -> str:
     """Return a path as text; bytes that are not UTF-8 become �, because text files cannot hold them."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
+def find_images(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
     """Return (class, file) of every file in the class folders, sorted, and the entries beside the folders."""
     if folder.is_file():
         raise ValueError(f"{folder} is a file: give a folder that has a folder of images for every class.")
@@ -192,7 +192,7 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             f"{folder} has no folders: put the images of every class into a folder named after the class."
         )
     skipped = [
-        {"what": _name(entry), "why": "it is not in a class folder, so it has no class"}
+        {"what": name_of(entry), "why": "it is not in a class folder, so it has no class"}
         for entry in entries
         if entry.is_file() and entry.name.lower() not in _IGNORED
     ]
@@ -202,7 +202,7 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             path for path in sorted(each.rglob("*")) if path.is_file() and not path.name.startswith(".")
         ]
         inside = [path for path in inside if path.name.lower() not in _IGNORED]
-        label = _name(each.relative_to(folder))
+        label = name_of(each.relative_to(folder))
         files += [(label, path) for path in inside]
         if not inside:
             skipped.append({"what": f"class {label}", "why": "its folder is empty"})

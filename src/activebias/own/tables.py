@@ -48,17 +48,17 @@ def read_table(path: Path, *, target: str, validation: Validation, seed: int) ->
     the division of an earlier run.
     """
     pd = require_pandas("Reading a table")
-    frame, notes = _read(path, target)
+    frame, notes = read_frame(path, target)
     _check_columns(frame, target, path)
     num_rows = [len(frame)]
     if isinstance(validation, Path):
-        more, more_notes = _read(validation, target)
+        more, more_notes = read_frame(validation, target)
         notes += more_notes
         if missing := [str(name) for name in frame.columns if name not in more.columns]:
             raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
         num_rows.append(len(more))
         frame = pd.concat([frame, more[frame.columns]], ignore_index=True)
-    labelled = _labels(frame[target]).notna().to_numpy()
+    labelled = labels_of(frame[target]).notna().to_numpy()
     position = np.concatenate([np.arange(number) for number in num_rows])
     in_validation = np.arange(len(frame)) >= num_rows[0]
     skipped = [
@@ -73,7 +73,7 @@ def read_table(path: Path, *, target: str, validation: Validation, seed: int) ->
         position[labelled],
         in_validation[labelled],
     )
-    texts = _labels(frame[target]).tolist()
+    texts = labels_of(frame[target]).tolist()
     _refuse_quantities(frame[target], target, path)
     notes += note_target(frame[target], texts, target)
     class_names, labels = encode_labels(texts, f"Column {target!r} of {path}")
@@ -180,7 +180,7 @@ def _own_data(
     )
 
 
-def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
+def read_frame(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Return the table, and notes on how it was read."""
     pd = require_pandas("Reading a table")
     notes: list[str] = []
@@ -205,7 +205,7 @@ def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
 def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Read a text file. MISSING_WORDS are missing values, except in a target column of words."""
     pd = require_pandas("Reading a table")
-    read = partial(pd.read_csv, path, sep=_separator(path))
+    read = partial(pd.read_csv, path, sep=separator_of(path))
     frame, notes = read(low_memory=False), []
     if not isinstance(frame.index, pd.RangeIndex):
         # pandas takes the first fields of rows that are longer than the header for names of the rows.
@@ -235,7 +235,7 @@ def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
     """Refuse rows with more fields than the header, unless the fields beyond it are empty in every row."""
     if (extra.fillna("").apply(lambda column: column.str.strip()) == "").all(axis=None):
         return
-    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=_separator(path))
+    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=separator_of(path))
     rows = ((lines.line_num, len(fields)) for fields in lines if fields)
     (_, num_names), (line, num_fields) = islice(rows, 2)
     raise DataError(
@@ -244,7 +244,7 @@ def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
     )
 
 
-def _separator(path: Path) -> str:
+def separator_of(path: Path) -> str:
     """Return the separator of the first line: comma, semicolon or tab, whichever is most frequent."""
     with open(path, encoding="utf-8", errors="replace") as file:
         first = file.readline()
@@ -260,7 +260,7 @@ def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
         raise ValueError(f"{path} has no column {target!r}; its columns are {listing(names, 20)}.{hint}")
 
 
-def _labels(column: "Series") -> "Series":
+def labels_of(column: "Series") -> "Series":
     """Return labels as text: 3.0 as 3, without surrounding blanks; blank labels are missing."""
 
     def text(value: Any) -> str | None:

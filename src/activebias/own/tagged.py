@@ -1,7 +1,7 @@
 """Tagged text of the user: a word and its tag per line, a blank line between sentences (CoNLL)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -123,36 +123,38 @@ def _find_conflicts(
 
 def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
     """Return the sentences; a line without a word and a tag is skipped and listed."""
-    require_file(path, "a file with a word and its tag per line")
-    sentences: list[Sentence] = []
     skipped: list[dict[str, str]] = []
-    words: list[str] = []
-    tags: list[str] = []
-    lines = [*read_lines(path), (0, "")]  # the additional blank line ends the last sentence
+    lines = words_of_lines(path, lambda what, why: skipped.append({"what": what, "why": why}))
+    sentences = [(tuple(word for _, word, _ in each), tuple(tag for *_, tag in each)) for each in lines]
+    if not sentences:
+        raise ValueError(
+            f"{path} holds no sentence: each line must be a word and its tag, separated by a tab or blank."
+        )
+    return sentences, skipped
+
+
+def words_of_lines(
+    path: Path, on_skipped: Callable[[str, str], object] = lambda what, why: None
+) -> list[list[tuple[int, str, str]]]:
+    """Return (line number, word, tag) of the words of every sentence; tell of the lines that are skipped."""
+    require_file(path, "a file with a word and its tag per line")
+    sentences: list[list[tuple[int, str, str]]] = [[]]
+    lines = list(read_lines(path))
     shapes = Counter(_shape(line) for _, line in lines if line.strip(" \t"))
     usual = max(shapes, key=shapes.__getitem__, default=None)
     for number, line in lines:
         if not line.strip(" \t"):
-            if words:
-                sentences.append((tuple(words), tuple(tags)))
-            words, tags = [], []
+            sentences.append([])
             continue
         pieces = _pieces(line)
         # In a file of two columns, "# O" is the word "#" with its tag, not a comment.
         if pieces[0] == "-DOCSTART-" or (line.startswith("# ") and _shape(line) != usual):
             continue
         if len(pieces) < 2 or not pieces[0].strip() or not pieces[-1].strip():
-            skipped.append(
-                {"what": f"line {number} of {path}", "why": f"{line.strip()!r} is not a word with a tag"}
-            )
+            on_skipped(f"line {number} of {path}", f"{line.strip()!r} is not a word with a tag")
             continue
-        words.append(pieces[0].strip(" "))
-        tags.append(pieces[-1].strip(" "))
-    if not sentences:
-        raise ValueError(
-            f"{path} holds no sentence: each line must be a word and its tag, separated by a tab or blank."
-        )
-    return sentences, skipped
+        sentences[-1].append((number, pieces[0].strip(" "), pieces[-1].strip(" ")))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _pieces(line: str) -> list[str]:
