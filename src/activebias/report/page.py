@@ -21,7 +21,7 @@ from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 from activebias.runs.folder import RunFolder
 
-SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "main.js")
+SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "decisions.js", "main.js")
 IMAGE_BUDGET = 10_000_000
 TEXT_BUDGET = 16_000_000
 # Longer texts are cut: the beginning is enough to judge a suspect in a table.
@@ -133,6 +133,7 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
         "title": info.title,
         "subtitle": summary.subtitle(view),
         "kind": info.kind,
+        "digest": _digest(view),
         "method": info.method,
         "epochs": info.epochs,
         "burn_in": info.burn_in,
@@ -159,7 +160,8 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
 def _columns(view: RunView) -> dict[str, Any]:
     instances, found = view.instances, view.audit
     columns = {name: getattr(instances, name) for name in ("label", "believed", "position")}
-    columns |= {name: getattr(instances, name) for name in ("believed_prob", "label_prob", "weight")}
+    columns |= {name: getattr(instances, name) for name in ("believed_prob", "label_prob")}
+    columns["weight"] = np.where(instances.in_validation, np.nan, instances.weight)  # they have none
     columns |= {
         name: getattr(found, name) for name in ("score", "confidence", "variability", "correctness", "visits")
     }
@@ -170,6 +172,13 @@ def _columns(view: RunView) -> dict[str, Any]:
         if (values := getattr(instances, name)) is not None:
             columns[name] = values
     return columns
+
+
+def _digest(view: RunView) -> str:
+    """Return a digest of the source and the labels: decisions in a browser belong to them."""
+    instances = view.instances
+    content = (instances.position.astype("<i8").tobytes(), instances.label.astype("<i8").tobytes())
+    return hashlib.sha256(b"".join((view.info.source.encode(), *content))).hexdigest()[:16]
 
 
 def _visit_numbers(view: RunView) -> Any:

@@ -11,13 +11,6 @@ from activebias.runs.suspects import excerpt, weak_judge
 
 # The most letters of a class name in a sentence.
 LONGEST_NAME = 60
-# How to find an instance of the exported table in the user's data.
-WHERE = {
-    "images": "`file` names the image",
-    "table": "`row` is the row of your data, counted from 0",
-    "text": "`row` is the row of your data, counted from 0",
-    "tagging": "`sentence` and `word` are the places in your data, counted from 0",
-}
 KINDS = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}
 
 
@@ -142,8 +135,14 @@ def advice(view: RunView) -> list[str]:
     if suspects > sure:
         steps.append("Continue down the table until most labels are right.")
     if suspects:
-        steps.append(f"Export the table as CSV to edit your data; {WHERE[view.info.kind]}.")
-        steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
+        steps.append(
+            "Decide about each of them (keys A, K, O), export corrections.csv and write the corrected data: "
+            "`activebias apply corrections.csv --run RUN --out NEW`."
+        )
+        steps.append(
+            "Train again with the same split, `activebias train … --like RUN`, and compare: "
+            "`activebias report RUN NEW_RUN`."
+        )
     else:
         steps.append("Look at the right side of the map: more data helps for the undecided instances.")
     if view.info.skipped:

@@ -62,6 +62,7 @@ Report.detail = (() => {
         make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(null) }, "Close")),
       picture(run, i, { class: "picture" }),
       verdict(run, i),
+      Report.decisions.controls(i),
       conflict(run, i),
       columns.validates?.[i] ? make("p", { class: "note" }, "It is in the validation part: the model never trained on it.") : null,
       make("p", { class: "chart-title" }, `Probability of the label ${columns.validates?.[i] ? "after every epoch" : "in training"}`),

@@ -60,6 +60,7 @@ Report.main = (() => {
     Report.detail.hide();
     byId("map-clear").hidden = true;
     showSummary();
+    Report.decisions.use(run);
     Report.table.use(run);
     await drawAll();
   }
@@ -74,6 +75,7 @@ Report.main = (() => {
 
   async function start() {
     Report.table.start();
+    Report.decisions.start();
     offerRuns();
     byId("map-only").addEventListener("change", drawMap);
     byId("map-clear").addEventListener("click", () => restrict(null));

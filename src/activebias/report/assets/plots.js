@@ -71,8 +71,7 @@ Report.plots = (() => {
   }
 
   function weights(run) {
-    const { weight, validates } = run.columns;
-    const values = validates ? weight.filter((_, i) => !validates[i]) : weight;
+    const values = run.columns.weight.filter((weight) => !Number.isNaN(weight));
     let low = Infinity, high = -Infinity, sum = 0, squares = 0;
     for (const value of values) {
       low = Math.min(low, value);

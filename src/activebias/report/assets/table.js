@@ -11,8 +11,6 @@ Report.table = (() => {
     { key: "believed_prob", title: "P(believed)", first: "descending", show: percent },
     { key: "label_prob", title: "P(label)", first: "ascending", show: percent },
     { key: "variability", title: "Variability", first: "descending", show: (v) => decimal(v) },
-    { key: "correctness", title: "Correct", first: "ascending", show: percent },
-    { key: "weight", title: "Weight", first: "descending", show: (v) => decimal(v, 2) },
   ];
   // As in the file that `activebias audit` writes; after them the weight and what is shown of the input.
   const CSV_NUMBERS = ["confidence", "variability", "correctness", "label_prob", "believed_prob", "visits", "position", "weight"];
@@ -37,6 +35,8 @@ Report.table = (() => {
     for (let i = 0; i < label.length; i += 1) {
       if (shown === "suspects" && !run.columns.suspect[i]) continue;
       if (shown === "conflicts" && !run.columns.conflict[i]) continue;
+      if (shown === "undecided" && (!run.columns.suspect[i] || Report.decisions.at(i) !== null)) continue;
+      if (shown === "decided" && Report.decisions.at(i) === null) continue;
       if (restriction && !restriction.has(i)) continue;
       if (wantedLabel !== "" && label[i] !== Number(wantedLabel)) continue;
       if (wantedBelieved !== "" && believed[i] !== Number(wantedBelieved)) continue;
@@ -74,7 +74,7 @@ Report.table = (() => {
       const direction = order.key === key ? order.direction : "none";
       return make("th", { scope: "col", "aria-sort": direction, class: show ? "number" : null },
         make("button", { type: "button", "data-key": key, onclick: () => sortBy(key) }, title));
-    })));
+    }), make("th", { scope: "col" }, "Decision")));
     if (focused) byId("instances").tHead.querySelector(`[data-key="${focused}"]`)?.focus();
   }
 
@@ -103,14 +103,33 @@ Report.table = (() => {
       make("th", { scope: "row", class: "what" }, open),
       make("td", { class: "class-name" }, make("span", { class: "clamped" }, run.className(columns.label[i])), otherLabels(i)),
       make("td", { class: `class-name${differs}` }, make("span", { class: "clamped" }, run.className(columns.believed[i]))),
-      ...numbers);
+      ...numbers,
+      make("td", { class: "class-name decided" }, make("span", { class: "clamped" }, Report.decisions.words(i))));
+  }
+
+  /** Write a decision into the table; the rows themselves stay, and with them the focus. */
+  function refreshDecision(instance) {
+    const cell = byId("instances").querySelector(`tr[data-instance="${instance}"] .decided > span`);
+    if (cell) cell.textContent = Report.decisions.words(instance);
+  }
+
+  /** The next instance of the table, after this one, that nothing was decided about; the page goes with it. */
+  function nextUndecided(instance) {
+    for (let place = (places.get(instance) ?? -1) + 1; place < rows.length; place += 1) {
+      if (Report.decisions.at(rows[place]) === null) {
+        const its = Math.floor(place / pageSize());
+        if (its !== page) { page = its; drawBody(); }
+        return rows[place];
+      }
+    }
+    return null;
   }
 
   function drawBody() {
     const size = pageSize(), pages = Math.max(1, Math.ceil(rows.length / size));
     page = Math.min(Math.max(page, 0), pages - 1);
     const shown = Array.from(rows.subarray(page * size, (page + 1) * size));
-    const nothing = make("tr", {}, make("td", { colspan: COLUMNS.length, class: "empty" }, "No instance fits these filters."));
+    const nothing = make("tr", {}, make("td", { colspan: COLUMNS.length + 1, class: "empty" }, "No instance fits these filters."));
     fill(byId("instances").tBodies[0], ...(shown.length ? shown.map((i) => drawRow(i, Report.main.chosen())) : [nothing]));
     byId("page").textContent = `Page ${count(page + 1)} of ${count(pages)}`;
     byId("page-back").disabled = page === 0;
@@ -148,24 +167,31 @@ Report.table = (() => {
     const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", "part", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
       ...first.map((place) => place.at(i) ?? ""), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
-      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), columns.validates?.[i] ? "validation" : "training", ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
+      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), partOf(i), ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
     ]);
-    return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
+    return csvText([head, ...lines]);
   }
 
-  function download() {
-    const address = URL.createObjectURL(new Blob([csv()], { type: "text/csv;charset=utf-8" }));
-    const link = make("a", { href: address, download: "suspects.csv" });
+  const csvText = (lines) => lines.map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
+
+  const partOf = (i) => (run.columns.validates?.[i] ? "validation" : "training");
+
+  function download(text, name) {
+    const address = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+    const link = make("a", { href: address, download: name });
     document.body.append(link);
     link.click();
     link.remove();
     setTimeout(() => URL.revokeObjectURL(address), 10000);
   }
 
-  function classChoices(select) {
+  function classesByName() {
     const options = Array.from(run.class_names, (name, code) => ({ name, code }));
-    options.sort((a, b) => run.name_order[a.code] - run.name_order[b.code]);
-    fill(select, make("option", { value: "" }, "any"), ...options.map(({ name, code }) => make("option", { value: code }, name)));
+    return options.sort((a, b) => run.name_order[a.code] - run.name_order[b.code]);
+  }
+
+  function classChoices(select) {
+    fill(select, make("option", { value: "" }, "any"), ...classesByName().map(({ name, code }) => make("option", { value: code }, name)));
   }
 
   function use(newRun) {
@@ -188,14 +214,14 @@ Report.table = (() => {
     for (const id of ["least", "search"]) byId(id).addEventListener("input", changedSoon);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").addEventListener("reset", () => setTimeout(() => Report.main.restrict(null), 0));
-    byId("export").addEventListener("click", download);
+    byId("export").addEventListener("click", () => download(csv(), "suspects.csv"));
     byId("page-size").addEventListener("change", () => { page = 0; drawBody(); });
     byId("page-back").addEventListener("click", () => { page -= 1; drawBody(); });
     byId("page-on").addEventListener("click", () => { page += 1; drawBody(); });
   }
 
   return {
-    start, use, refresh, mark, csv,
+    start, use, refresh, mark, csv, csvText, download, sourceColumns, partOf, classesByName, refreshDecision, nextUndecided,
     rows: () => rows,
     at: (place) => rows[place],
     placeOf: (instance) => places.get(instance) ?? -1,
