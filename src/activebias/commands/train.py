@@ -122,9 +122,11 @@ def train(
                 say(line)
         folder = _train_own(own, path, settings, device, quiet or as_json)
     if as_json:
-        print_json(_facts(folder))
+        print_json(_facts(folder, like))
     else:
         _tell(folder)
+        if like is not None:
+            _tell_before_after(like, folder)
 
 
 def _settings(like: Path | None, source: Path, kinds: tuple[str, ...], **given: Any) -> "Settings":
@@ -267,9 +269,25 @@ def _epochs_or_auto(text: str) -> "BurnIn":
     return int(text)
 
 
-def _facts(folder: "RunFolder") -> dict[str, Any]:
+def _tell_before_after(like: Path, folder: "RunFolder") -> None:
+    """Compare the run with the run before, on the validation rows that both have."""
+    from activebias.runs.before_after import compare_before_after
+    from activebias.runs.contents import THINGS
+    from activebias.runs.folder import read_run
+
+    if (found := compare_before_after(read_run(like), folder)) is not None:
+        show(f"Compared with {like}: {' '.join(found.sentences(THINGS[folder.info.kind]))}")
+
+
+def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
     """Return the JSON object for --json."""
+    from dataclasses import asdict
+
+    from activebias.runs.before_after import compare_before_after
+    from activebias.runs.folder import read_run
+
     info = folder.info
+    found = None if like is None else compare_before_after(read_run(like), folder)
     errors = {name: min(curve) for name, curve in info.curves.items()}
     return {
         "run": str(folder.path),
@@ -288,11 +306,13 @@ def _facts(folder: "RunFolder") -> dict[str, Any]:
         "notes": list(info.notes),
         "model": str(folder.path / "model.pt"),
         "conflicts": None if folder.conflicts_file is None else str(folder.conflicts_file),
+        **({} if found is None else {"before_after": asdict(found)}),
     }
 
 
 def _tell(folder: "RunFolder") -> None:
     """Show the results of the training and the next commands in one paragraph."""
+    from activebias.runs.contents import THINGS
     from activebias.runs.outcome import plural
 
     info = folder.info
@@ -302,7 +322,7 @@ def _tell(folder: "RunFolder") -> None:
         say(f"Skipped {len(info.skipped) - SHOWN} more: run.json lists them.")
     for warning in info.warnings:
         say(f"Warning: {warning}")
-    what = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}[info.kind]
+    what = THINGS[info.kind]
     curve = info.curves["validation_error"]
     best = min(curve)
     measure = "validation error" if "recipe" not in info.model else "test error"

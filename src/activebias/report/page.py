@@ -16,9 +16,11 @@ import numpy as np
 from activebias import __version__
 from activebias.internal import replacing
 from activebias.report import summary
+from activebias.report.before_after import with_before_after
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
+from activebias.runs.before_after import BeforeAfter, compare_before_after
 from activebias.runs.folder import RunFolder
 
 SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "decisions.js", "main.js")
@@ -51,14 +53,17 @@ def write_report(
         raise ValueError(
             f"{out} is a folder: `out` names the HTML file to write, such as {out / 'report.html'}."
         )
-    text = render([view_run(run) for run in runs], image_budget=image_budget)
+    before_after = compare_before_after(*runs) if len(runs) == 2 else None
+    text = render([view_run(run) for run in runs], image_budget=image_budget, before_after=before_after)
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return out
 
 
-def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str:
-    """Return the page for the given runs."""
+def render(
+    views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET, before_after: BeforeAfter | None = None
+) -> str:
+    """Return the page for the given runs; `before_after` compares two of them."""
     blobs = Blobs()
     names = distinct_names(views)
     runs = [
@@ -67,7 +72,8 @@ def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str
     ]
     data: dict[str, Any] = {"runs": runs}
     if len(views) > 1:
-        data["comparison"] = summary.comparison(views, names)
+        table = summary.comparison(views, names)
+        data["comparison"] = with_before_after(table, before_after, views[0].info.kind)
     scripts = [plotly_source(), *(_asset(name) for name in SCRIPTS)]
     return Template(_asset("page.html")).substitute(
         policy=html.escape(content_policy(scripts)),

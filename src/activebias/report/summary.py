@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from activebias.report.view import SURE, RunView
+from activebias.runs.contents import THINGS
 from activebias.runs.outcome import plural
 from activebias.runs.suspects import excerpt, weak_judge
 
 # The most letters of a class name in a sentence.
 LONGEST_NAME = 60
-KINDS = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}
 
 
 def share(part: int, whole: int) -> str:
@@ -42,13 +42,13 @@ def figures(view: RunView) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {
             "value": f"{total:,}",
-            "name": KINDS[info.kind],
+            "name": THINGS[info.kind],
             "note": ", ".join(f"{number:,} {name}" for name, number in parts if number),
         },
         {
             "value": f"{suspects:,}",
             "name": "suspected labels",
-            "note": f"{share(suspects, total)} of all {KINDS[view.info.kind]}",
+            "note": f"{share(suspects, total)} of all {THINGS[view.info.kind]}",
             "accent": suspects > 0,
         },
         {"value": f"{sure:,}", "name": "sure suspects", "note": f"score {SURE} or more"},
@@ -73,7 +73,7 @@ def figures(view: RunView) -> list[dict[str, Any]]:
 def sentences(view: RunView) -> list[str]:
     """Return the findings, in one or two sentences each."""
     total, suspects, sure = view.info.num_audited, int(view.suspected.sum()), int(view.sure.sum())
-    things = KINDS[view.info.kind]
+    things = THINGS[view.info.kind]
     found = [f"The model was trained on {view.info.num_instances:,} {things} from {view.info.source}."]
     if view.info.num_validation:
         found.append(

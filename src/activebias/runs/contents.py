@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 KINDS = ("images", "table", "text", "tagging")
 Kind = Literal["images", "table", "text", "tagging"]
+THINGS = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}
 
 
 @final

@@ -112,7 +112,9 @@ Report.plots = (() => {
     fill(node.tHead, make("tr", {}, ...table.columns.map((name, i) => make("th", { scope: "col", class: i ? "number" : null }, name))));
     fill(node.tBodies[0], ...table.rows.map((cells) =>
       make("tr", {}, ...cells.map((cell, i) => (i ? make("td", { class: "number" }, cell) : make("th", { scope: "row" }, cell))))));
-    byId("comparison-note").textContent = table.note;
+    byId("comparison-note").textContent = table.hides_errors ? "" : table.note;
+    byId("comparison-plot").hidden = Boolean(table.hides_errors);
+    fill(byId("before-after"), ...(table.sentences ?? []).map((text) => make("p", {}, text)));
   }
 
   /** One instance's probability of its label, visit by visit. */
