@@ -1,6 +1,5 @@
 """The data that all readers return, and its division into training and validation part."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,11 +62,6 @@ def validation_setting(validation: Validation) -> float | str:
     if isinstance(validation, Path):
         return str(validation)
     return validation.share if isinstance(validation, Split) else validation
-
-
-def digest(content: bytes) -> int:
-    """Return a digest of 64 bits."""
-    return int.from_bytes(hashlib.sha256(content).digest()[:8], "little")
 
 
 def encode_labels(labels: Sequence[str], what: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:

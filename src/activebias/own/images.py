@@ -1,5 +1,6 @@
 """Images in folders, one folder per class, converted to squares of one size."""
 
+import hashlib
 import os
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,6 @@ from activebias.own.data import (
     Divided,
     OwnData,
     Validation,
-    digest,
     divide,
     encode_labels,
     listing,
@@ -86,8 +86,8 @@ def read_images(
         )
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
     pixels = _squares([image for _, _, image, _ in found], size, grey)
-    digests = [digest(image.tobytes()) for image in pixels]
-    identity = np.array(digests, dtype=np.uint64)
+    digests = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
+    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
     if isinstance(validation, Path):
         to_validate = np.array([flag for *_, flag in found])
         divided = Divided(class_names, labels, np.flatnonzero(~to_validate), np.flatnonzero(to_validate))

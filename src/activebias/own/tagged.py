@@ -1,5 +1,6 @@
 """Tagged text of the user: a word and its tag per line, a blank line between sentences (CoNLL)."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from activebias.own.data import (
     OwnData,
     Validation,
-    digest,
     divide,
     encode_labels,
     listing,
@@ -49,7 +49,8 @@ def read_tagged(path: Path, *, validation: Validation, seed: int) -> OwnData:
     class_names, labels = encode_labels([tag for _, tags in sentences for tag in tags], str(path))
     number_of: dict[tuple[str, ...], int] = {}
     copies = [number_of.setdefault(words, len(number_of)) for words, _ in sentences]
-    identity = np.array([digest("\n".join(words).encode()) for words, _ in sentences], dtype=np.uint64)
+    digests = [hashlib.sha256("\n".join(words).encode()).hexdigest() for words, _ in sentences]
+    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
     if isinstance(validation, Path):
         train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
     elif isinstance(validation, Split):
