@@ -74,7 +74,7 @@ def test_the_report_says_it_and_shows_no_errors_that_mislead(tmp_path):
     train("--csv", "wine.csv", "--target", "target")
     train("--csv", "right.csv", "--like", "runs/wine")
     said = " ".join(invoke("report", "runs/wine", "runs/right").stdout.split())
-    assert "with the same label, the error was" in said
+    assert "% were predicted wrong before and" in said
     assert "too few rows to compare two errors (fewer than 100)" in said
     text = Path("report.html").read_text()
     start = text.index('id="report-data">') + len('id="report-data">')
@@ -91,7 +91,7 @@ def test_the_report_says_it_and_shows_no_errors_that_mislead(tmp_path):
 def test_what_the_sentences_say():
     found = BeforeAfter(**COUNTS, wrong_before=60, wrong_after=30, fixed=35, broken=5)
     assert found.sentences("rows") == [
-        "On the 300 rows that both validate on, with the same label, the error was 20.0 % before and is "
+        "On the 300 rows that both validate on, with the same label, 20.0 % were predicted wrong before and "
         "10.0 % after: 35 fixed, 5 broken.",
         "The second run is better (sign test, p = 1.4e-06).",
     ]

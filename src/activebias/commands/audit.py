@@ -91,7 +91,9 @@ def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "
     first = list(worst[0])
     place = first[: first.index("label")]
     instance = () if place == ["file"] else ("instance",)  # the name of the file, once more
-    names = (*place, "label", "believed", "score", *conflict, "confidence", "variability", *instance)
+    # A word with its sentence needs the width.
+    more = ("confidence",) if "word" in place else ("confidence", "variability")
+    names = (*place, "label", "believed", "score", *conflict, *more, *instance)
     for name in names:
         is_text = name in ("file", "label", "believed", "instance")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")

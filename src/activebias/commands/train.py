@@ -313,7 +313,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
 def _tell(folder: "RunFolder") -> None:
     """Show the results of the training and the next commands in one paragraph."""
     from activebias.runs.contents import THINGS
-    from activebias.runs.outcome import plural
+    from activebias.runs.outcome import error_measure, plural
 
     info = folder.info
     for each in info.skipped[:SHOWN]:
@@ -326,6 +326,8 @@ def _tell(folder: "RunFolder") -> None:
     curve = info.curves["validation_error"]
     best = min(curve)
     measure = "validation error" if "recipe" not in info.model else "test error"
+    if info.kind == "tagging":
+        measure = f"{measure} ({error_measure(info)})"
     emphasis = ""
     if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
         burn_in = plural(info.burn_in, "epoch", "epochs")

@@ -58,6 +58,8 @@ def train_own(
         "learning_rate": data.learning_rate,
         "batch_size": run.task.batch_size,
     }
+    if data.kind == "tagging":
+        training["error"] = "wrong words" if run.task.scorer is None else "100 - entity F1"
     info = RunInfo(
         kind=data.kind,
         title=f"{Path(data.source).name}: {len(data.class_names)} classes",

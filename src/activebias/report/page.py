@@ -17,13 +17,25 @@ from activebias import __version__
 from activebias.internal import replacing
 from activebias.report import summary
 from activebias.report.before_after import with_before_after
+from activebias.report.classes import class_rows
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 from activebias.runs.before_after import BeforeAfter, compare_before_after
 from activebias.runs.folder import RunFolder
 
-SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "decisions.js", "main.js")
+SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "plots.js",
+    "map.js",
+    "detail.js",
+    "table.js",
+    "grid.js",
+    "decisions.js",
+    "classes.js",
+    "main.js",
+)
 IMAGE_BUDGET = 10_000_000
 TEXT_BUDGET = 16_000_000
 # Longer texts are cut: the beginning is enough to judge a suspect in a table.
@@ -146,6 +158,7 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
         "class_names": list(info.class_names),
         "name_order": _name_order(info.class_names),
         "curves": {key: [_finite(v) for v in values] for key, values in info.curves.items()},
+        "classes": class_rows(view),
         "figures": summary.figures(view),
         "sentences": summary.sentences(view),
         "warnings": list(info.warnings),

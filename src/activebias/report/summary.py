@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from activebias.report.classes import balanced_error
 from activebias.report.view import SURE, RunView
 from activebias.runs.contents import THINGS
-from activebias.runs.outcome import plural
+from activebias.runs.outcome import error_measure, plural
 from activebias.runs.suspects import excerpt, weak_judge
 
 # The most letters of a class name in a sentence.
@@ -28,7 +29,7 @@ def subtitle(view: RunView) -> str:
     """Return data, method and settings of the training in one line."""
     info = view.info
     return (
-        f"{info.source} · {plural(info.num_instances, 'instance', 'instances')} of "
+        f"{info.source} · {plural(info.num_audited, 'instance', 'instances')} of "
         f"{plural(len(info.class_names), 'class', 'classes')} · method {info.method}, "
         f"{plural(info.epochs, 'epoch', 'epochs')}, seed {info.seed}"
     )
@@ -66,7 +67,10 @@ def figures(view: RunView) -> list[dict[str, Any]]:
     if len(errors):
         best = int(np.argmin(errors))
         note = f"best {errors[best]:.1f} % at epoch {best + 1}"
-        found.append({"value": f"{errors[-1]:.1f} %", "name": "validation error", "note": note})
+        if (balanced := balanced_error(view)) is not None and info.kind != "tagging":
+            note += f"; {balanced:.1f} % if every class counts the same"
+        name = "validation error" if error_measure(info) == "" else f"validation error, {error_measure(info)}"
+        found.append({"value": f"{errors[-1]:.1f} %", "name": name, "note": note})
     return found
 
 
@@ -165,11 +169,8 @@ def curves_note(view: RunView) -> str:
             f"At the end the training error is {train[-1]:.1f} % and the validation error "
             f"{validation[-1]:.1f} %. Both are measured against the given labels, including wrong labels."
         )
-    if info.kind == "tagging":
-        parts.append(
-            "The training error counts words. If the tags are entities, the validation error is "
-            "100 - entity F1."
-        )
+    if measure := error_measure(info):
+        parts.append(f"Both errors are {measure}.")
     if "recipe" in info.model:
         parts.append("The validation part is the recipe's test set.")
     return " ".join(parts)

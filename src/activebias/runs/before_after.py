@@ -67,8 +67,9 @@ class BeforeAfter:
             ]
         before, after = self.errors
         found = [
-            f"On the {self.num_common:,} {what} that both validate on, with the same label, the error was "
-            f"{before:.1f} % before and is {after:.1f} % after: {self.fixed:,} fixed, {self.broken:,} broken."
+            f"On the {self.num_common:,} {what} that both validate on, with the same label, {before:.1f} % "
+            f"were predicted wrong before and {after:.1f} % after: {self.fixed:,} fixed, {self.broken:,} "
+            "broken."
         ]
         if not self.is_enough:
             found.append(f"That is too few {what} to compare two errors (fewer than {FEWEST_ROWS}).")

@@ -16,6 +16,8 @@ from activebias.runs.cells import safe_cell
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
+# Words to the left and to the right of a word that is shown in its sentence.
+AROUND = 4
 # A model with a higher validation error, in per cent, is a weak judge of labels.
 WEAK = 15.0
 
@@ -56,6 +58,8 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
     """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None."""
     instances, names, inputs = folder.instances(), folder.info.class_names, folder.inputs()
     describe, places = describer(inputs, folder.info.kind), places_of(folder.info.kind, instances, inputs)
+    if instances.sentence is not None and instances.word is not None and inputs.rows is not None:
+        describe = words_in_sentences(inputs.rows.iloc[:, 0].tolist(), instances)
     numbers: dict[str, NDArray[Any]] = {
         "confidence": found.confidence,
         "variability": found.variability,
@@ -109,6 +113,26 @@ def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
         texts = next(iter(columns.values()))
         return lambda index: excerpt(str(texts[index]))
     return lambda index: excerpt(", ".join(f"{name}={values[index]}" for name, values in columns.items()))
+
+
+def words_in_sentences(words: Sequence[str], instances: Instances) -> Callable[[int], str]:
+    """Return a function from a word to the word and the words around it in its sentence."""
+    assert instances.sentence is not None
+    assert instances.word is not None
+    sentence = list(zip(instances.in_validation.tolist(), instances.sentence.tolist(), strict=True))
+    place = instances.word.tolist()
+    members: dict[tuple[bool, int], dict[int, str]] = {}
+    for key, number, word in zip(sentence, place, words, strict=True):
+        members.setdefault(key, {})[number] = str(word)
+
+    def describe(index: int) -> str:
+        inside, here = members[sentence[index]], place[index]
+        around = range(max(here - AROUND, 0), min(here + AROUND, max(inside)) + 1)
+        text = " ".join(inside.get(number, "…") for number in around)
+        start, end = "… " * (around.start > 0), " …" * (around.stop <= max(inside))
+        return excerpt(f"{words[index]} in “{start}{text}{end}”")
+
+    return describe
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:

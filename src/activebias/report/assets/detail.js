@@ -50,6 +50,19 @@ Report.detail = (() => {
     return make("span", {}, words.slice(0, place).join(" "), " ", make("mark", {}, words[place] ?? ""), " ", words.slice(place + 1).join(" "));
   }
 
+  // Words to the left and right of a word in the table.
+  const AROUND = 5;
+
+  /** What tells an instance in the table: a word of a sentence stands in the words around it. */
+  function inContext(run, i) {
+    const place = run.columns.word?.[i];
+    const sentence = place === undefined ? null : run.fields.find((field) => field.name === "sentence")?.at(i);
+    if (!sentence) return [run.caption(i) || run.nameOf(i)];
+    const words = sentence.split(" ");
+    const before = words.slice(Math.max(0, place - AROUND), place), after = words.slice(place + 1, place + 1 + AROUND);
+    return [`${place > AROUND ? "… " : ""}${before.join(" ")} `, make("mark", {}, words[place] ?? ""), ` ${after.join(" ")}${place + 1 + AROUND < words.length ? " …" : ""}`];
+  }
+
   function show(run, i) {
     const columns = run.columns;
     const chart = make("div", { class: "chart", role: "img", "aria-label": chartText(run, i) });
@@ -117,5 +130,5 @@ Report.detail = (() => {
 
   const hideTip = () => { byId("tip").hidden = true; };
 
-  return { show, hide, showTip, hideTip, picture };
+  return { show, hide, showTip, hideTip, picture, inContext };
 })();

@@ -62,6 +62,7 @@ Report.main = (() => {
     showSummary();
     Report.decisions.use(run);
     Report.table.use(run);
+    Report.classes.use(run);
     await drawAll();
   }
 

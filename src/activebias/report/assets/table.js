@@ -21,6 +21,7 @@ Report.table = (() => {
   let order = { key: "score", direction: "descending" };
   let restriction = null;
   let page = 0;
+  let asGrid = false;
 
   const pageSize = () => Number(byId("page-size").value);
 
@@ -72,7 +73,8 @@ Report.table = (() => {
     const focused = document.activeElement?.dataset?.key;
     fill(byId("instances").tHead, make("tr", {}, ...COLUMNS.map(({ key, title, show }) => {
       const direction = order.key === key ? order.direction : "none";
-      return make("th", { scope: "col", "aria-sort": direction, class: show ? "number" : null },
+      const kind = !show ? null : key === "score" ? "number" : "number extra";
+      return make("th", { scope: "col", "aria-sort": direction, class: kind },
         make("button", { type: "button", "data-key": key, onclick: () => sortBy(key) }, title));
     }), make("th", { scope: "col" }, "Decision")));
     if (focused) byId("instances").tHead.querySelector(`[data-key="${focused}"]`)?.focus();
@@ -96,9 +98,9 @@ Report.table = (() => {
     const caption = run.caption(i);
     const open = make("button", { type: "button", class: "open", "aria-label": `Show ${run.nameOf(i)}${caption ? `: ${caption.slice(0, 80)}` : ""}` },
       Report.detail.picture(run, i, { class: "thumb" }),
-      make("span", { class: "clamped" }, caption || run.nameOf(i)));
+      make("span", { class: "clamped" }, ...Report.detail.inContext(run, i)));
     const differs = columns.label[i] !== columns.believed[i] ? " differs" : "";
-    const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: "number" }, show(columns[key][i])));
+    const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: key === "score" ? "number" : "number extra" }, show(columns[key][i])));
     return make("tr", { "data-instance": i, "aria-current": i === chosen ? "true" : null, onclick: () => Report.main.choose(i) },
       make("th", { scope: "row", class: "what" }, open),
       make("td", { class: "class-name" }, make("span", { class: "clamped" }, run.className(columns.label[i])), otherLabels(i)),
@@ -109,8 +111,7 @@ Report.table = (() => {
 
   /** Write a decision into the table; the rows themselves stay, and with them the focus. */
   function refreshDecision(instance) {
-    const cell = byId("instances").querySelector(`tr[data-instance="${instance}"] .decided > span`);
-    if (cell) cell.textContent = Report.decisions.words(instance);
+    for (const cell of document.querySelectorAll(`#suspects [data-instance="${instance}"] .decided > span`)) cell.textContent = Report.decisions.words(instance);
   }
 
   /** The next instance of the table, after this one, that nothing was decided about; the page goes with it. */
@@ -129,8 +130,11 @@ Report.table = (() => {
     const size = pageSize(), pages = Math.max(1, Math.ceil(rows.length / size));
     page = Math.min(Math.max(page, 0), pages - 1);
     const shown = Array.from(rows.subarray(page * size, (page + 1) * size));
+    byId("grid").hidden = !asGrid;
+    byId("instances").parentElement.hidden = asGrid;
+    if (asGrid) Report.grid.draw(run, shown, Report.main.chosen());
     const nothing = make("tr", {}, make("td", { colspan: COLUMNS.length + 1, class: "empty" }, "No instance fits these filters."));
-    fill(byId("instances").tBodies[0], ...(shown.length ? shown.map((i) => drawRow(i, Report.main.chosen())) : [nothing]));
+    if (!asGrid) fill(byId("instances").tBodies[0], ...(shown.length ? shown.map((i) => drawRow(i, Report.main.chosen())) : [nothing]));
     byId("page").textContent = `Page ${count(page + 1)} of ${count(pages)}`;
     byId("page-back").disabled = page === 0;
     byId("page-on").disabled = page === pages - 1;
@@ -138,7 +142,7 @@ Report.table = (() => {
 
   /** Mark the chosen row where it is on this page; the rows themselves stay, and with them the focus. */
   function mark(instance) {
-    for (const row of byId("instances").tBodies[0].rows) {
+    for (const row of document.querySelectorAll("#instances tr[data-instance], #grid [data-instance]")) {
       if (Number(row.dataset.instance) === instance) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
     }
@@ -199,6 +203,9 @@ Report.table = (() => {
     restriction = null;
     order = { key: "score", direction: "descending" };
     byId("filters").reset();
+    asGrid = asGrid && Boolean(run.images);
+    byId("layout").hidden = !run.images;
+    pressLayout();
     for (const choice of byId("show").querySelectorAll("[value=conflicts]")) choice.remove();
     if (run.columns.conflict) byId("show").append(make("option", { value: "conflicts" }, "Conflicts"));
     classChoices(byId("label"));
@@ -206,8 +213,21 @@ Report.table = (() => {
     refresh();
   }
 
+  function pressLayout() {
+    byId("as-table").setAttribute("aria-pressed", String(!asGrid));
+    byId("as-grid").setAttribute("aria-pressed", String(asGrid));
+  }
+
+  function lay(grid) {
+    asGrid = grid;
+    pressLayout();
+    drawBody();
+  }
+
   function start() {
     let waiting = null;
+    byId("as-table").addEventListener("click", () => lay(false));
+    byId("as-grid").addEventListener("click", () => lay(true));
     const changed = () => { refresh(); Report.main.filtersChanged(); };
     const changedSoon = () => { clearTimeout(waiting); waiting = setTimeout(changed, 150); };
     for (const id of ["show", "label", "believed"]) byId(id).addEventListener("change", changed);
