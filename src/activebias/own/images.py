@@ -3,7 +3,7 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -62,7 +62,7 @@ def read_images(
         files_to_validate, more = find_images(validation)
         skipped += more
     everything = files + files_to_validate
-    read = _read_all([path for _, path in everything], lambda: on_image(len(everything)))
+    read = read_files([path for _, path in everything], lambda: on_image(len(everything)))
     skipped += [
         {"what": name_of(path), "why": image}
         for (_, path), image in zip(everything, read, strict=True)
@@ -84,6 +84,23 @@ def read_images(
             f"{folder} must have readable images of at least two classes, but has only {present.pop()!r}. "
             f"Skipped: {reasons}."
         )
+    shown = [(label, name_of(path), image, flag) for label, path, image, flag in found]
+    return images_data(
+        shown, folder=folder, validation=validation, seed=seed, size=size, grey=grey, skipped=skipped
+    )
+
+
+def images_data(
+    found: Sequence[tuple[str, str, Any, bool]],
+    *,
+    folder: Path,
+    validation: Validation,
+    seed: int,
+    size: int | None = None,
+    grey: bool | None = None,
+    skipped: Sequence[Mapping[str, str]] = (),
+) -> OwnData:
+    """Prepare images of Pillow, given as (label, name, image, whether it is in a validation folder)."""
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
     pixels = _squares([image for _, _, image, _ in found], size, grey)
     digests = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
@@ -96,7 +113,7 @@ def read_images(
         divided = Divided(class_names, labels, *validation.divide(identity, folder))
     else:
         divided = Divided(class_names, labels, *divide(labels, digests, share=validation, seed=seed))
-    names = [name_of(path) for _, path, *_ in found]
+    names = [name for _, name, *_ in found]
     conflicts = find_conflicts(
         digests,
         [label for label, *_ in found],
@@ -209,7 +226,7 @@ def find_images(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, st
     return files, skipped
 
 
-def _read_all(paths: list[Path], on_image: Callable[[], object]) -> list[Any]:
+def read_files(paths: list[Path], on_image: Callable[[], object]) -> list[Any]:
     """Return an RGB or grey PIL image of every file, or the reason why the file cannot be read.
 
     The calling thread decodes large images, one after the other: each thread of the pool would keep the RAM

@@ -50,17 +50,33 @@ def read_table(path: Path, *, target: str, validation: Validation, seed: int) ->
     pd = require_pandas("Reading a table")
     frame, notes = read_frame(path, target)
     _check_columns(frame, target, path)
-    num_rows = [len(frame)]
+    num_rows = len(frame)
     if isinstance(validation, Path):
         more, more_notes = read_frame(validation, target)
         notes += more_notes
         if missing := [str(name) for name in frame.columns if name not in more.columns]:
             raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
-        num_rows.append(len(more))
         frame = pd.concat([frame, more[frame.columns]], ignore_index=True)
+    return table_data(
+        frame, num_rows, path=path, target=target, validation=validation, seed=seed, notes=notes
+    )
+
+
+def table_data(
+    frame: "DataFrame",
+    num_rows: int,
+    *,
+    path: Path,
+    target: str,
+    validation: Validation,
+    seed: int,
+    notes: list[str],
+) -> OwnData:
+    """Prepare a table from `path`; the rows after the first `num_rows` are those of a validation file."""
+    pd = require_pandas("Reading a table")
     labelled = labels_of(frame[target]).notna().to_numpy()
-    position = np.concatenate([np.arange(number) for number in num_rows])
-    in_validation = np.arange(len(frame)) >= num_rows[0]
+    position = np.concatenate([np.arange(num_rows), np.arange(len(frame) - num_rows)])
+    in_validation = np.arange(len(frame)) >= num_rows
     skipped = [
         {
             "what": f"row {position[k]} of {(path, validation)[int(in_validation[k])]}",
