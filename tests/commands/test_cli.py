@@ -46,7 +46,7 @@ FLAGS = {
     "theory": {"--seed", "--json", "--debug", "--help"},
     "data": {"--data", "--json", "--debug", "--help"},
     "data get": {"--data", "--quiet", "--debug", "--help"},
-    "audit": COMMON | {"--top", "--exact"},
+    "audit": COMMON | {"--top", "--exact", "--by-class"},
     "apply": COMMON | {"--run"},
     "export": COMMON | {"--format"},
     "report": COMMON | {"--image-budget"},

@@ -212,6 +212,25 @@ def test_the_guard_speaks_in_the_folder_and_on_screen(tmp_path):
     assert f"Warning: {sentence}" in result.stderr
 
 
+def test_the_best_epoch_is_kept(tmp_path):
+    (tmp_path / "photos").mkdir()
+    write_digits(tmp_path / "photos", 150, moved=0.3)
+    run("--images", "photos", "--epochs", 12, "--quiet")
+    folder = read_run("runs/photos")
+    held_out = folder.instances().in_validation
+    images = torch.from_numpy(folder.inputs().images[held_out][:, None])
+    labels = torch.from_numpy(folder.instances().label[held_out])
+    curve = folder.info.curves["validation_error"]
+    for best, expected in ((False, curve[-1]), (True, min(curve))):
+        with torch.no_grad():
+            wrong = load_model(folder, best=best)(images).argmax(1) != labels
+        assert 100 * float(wrong.float().mean()) == pytest.approx(expected, abs=1e-3)
+    assert min(curve) < curve[-1], "choose other data: the last epoch must not be the best"
+    run("digits", "--epochs", 1, "--quiet", "--out", "recipe")
+    with pytest.raises(ValueError, match=r"no best\.pt"):
+        read_run("recipe").model_state(best=True)
+
+
 def test_a_burn_in_that_never_ends_is_said(tmp_path):
     path = write_wine(tmp_path / "wine.csv")
     folder = train_own(read_table(path, target="target", validation=0.2, seed=0), tmp_path / "r", epochs=2)

@@ -95,7 +95,7 @@ def test_arrays_of_images(form):
 
 def test_paths_of_images(tmp_path):
     paths = sorted(write_digits(tmp_path / "photos", 80).rglob("*.png"))
-    table, run = activebias.find_issues(
+    table, _ = activebias.find_issues(
         [str(path) for path in paths], [path.parent.name for path in paths], epochs=1
     )
     assert sorted(table["instance"]) == sorted(str(path) for path in paths)

@@ -91,3 +91,16 @@ def test_a_folder_without_its_validation_history_is_incomplete(run):
     with pytest.raises(ValueError, match=r"validation\.pt"):
         read_run(run.path).history()
     (run.path / "validation.pt").write_bytes(kept)
+
+
+def test_by_class_every_label_has_its_turn(run, tmp_path):
+    assert invoke("audit", run.path, "--by-class", "--out", tmp_path / "turns.csv").exit_code == 0
+    with open(tmp_path / "turns.csv", newline="") as file:
+        turns = list(csv.DictReader(file))
+    assert [row["class_rank"] for row in turns[:6]] == ["1"] * 3 + ["2"] * 3
+    assert {row["label"] for row in turns[:3]} == {"0", "1", "2"}
+    for label in "012":
+        of_class = [row for row in turns if row["label"] == label]
+        assert [int(row["class_rank"]) for row in of_class] == list(range(1, len(of_class) + 1))
+        scores = [float(row["score"]) for row in of_class]
+        assert scores == sorted(scores, reverse=True)

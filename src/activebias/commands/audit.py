@@ -28,6 +28,10 @@ def audit(
         bool,
         typer.Option("--exact", help="Do not escape text that a spreadsheet would run as a formula."),
     ] = False,
+    by_class: Annotated[
+        bool,
+        typer.Option("--by-class", help="Every label in turn: its most suspicious, its second, and so on."),
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -39,8 +43,8 @@ def audit(
     folder = read_run(run)
     found = audit_run(folder)
     if out is not None:
-        write_csv(folder, found, out, exact=exact)
-    worst = list(rows(folder, found, top))
+        write_csv(folder, found, out, exact=exact, by_class=by_class)
+    worst = list(rows(folder, found, top, by_class=by_class))
     number = int(found.suspected.sum())
     num_conflicts = folder.instances().num_conflicts
     if as_json:

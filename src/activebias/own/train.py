@@ -79,6 +79,7 @@ def train_own(
         info,
         bias=run.bias,
         model=run.model.state_dict(),
+        best_model=run.best_model,
         instances=_instances(data, run),
         inputs=data.inputs,
         validation=predictions_of(evaluate(run.model, run.task.test), data.validation_position),

@@ -4,7 +4,8 @@
 |---|---|
 | `run.json` | `RunInfo`: settings, curves, warnings, skipped inputs |
 | `bias.pt` | the state of `ActiveBias`: history and scores |
-| `model.pt` | the model's state_dict |
+| `model.pt` | the model's state_dict at the end |
+| `best.pt` | the state_dict of the epoch with the lowest validation error; not in runs of recipes |
 | `instances.npz` | `Instances`: label, believed class, weight of every instance |
 | `inputs.npz` or `inputs.parquet` | `Inputs`: images, or the rows of a table, or texts, or words |
 | `validation.csv` | the predictions on the validation part |
@@ -115,9 +116,12 @@ class RunFolder:
         self._check_length("inputs.npz", len(arrays["images"]))
         return Inputs(images=arrays["images"], names=tuple(str(name) for name in arrays["names"]))
 
-    def model_state(self) -> dict[str, torch.Tensor]:
-        """Return the model's state_dict, on the CPU."""
-        return read_checkpoint(self.path / "model.pt")
+    def model_state(self, *, best: bool = False) -> dict[str, torch.Tensor]:
+        """Return the model's state_dict, on the CPU: at the end, or of the `best` epoch."""
+        path = self.path / ("best.pt" if best else "model.pt")
+        if not path.is_file():
+            raise ValueError(f"{self.path} has no best.pt: only runs on the user's data keep the best epoch.")
+        return read_checkpoint(path)
 
     def validation(self) -> list[dict[str, str]]:
         """Return the predictions on the validation part, one dict per line of `validation.csv`."""
@@ -197,12 +201,14 @@ def write_run(
     instances: Instances,
     inputs: Inputs,
     validation: Predictions,
+    best_model: Mapping[str, torch.Tensor] | None = None,
     validation_history: PredictionHistory | None = None,
     conflicts: Sequence[Mapping[str, Any]] = (),
 ) -> RunFolder:
     """Write a run folder atomically, and replace an existing run folder.
 
-    `bias` is the bias or its `state_dict()`. `validation_history` belongs to the validation instances among
+    `bias` is the bias or its `state_dict()`. `best_model` has the weights of the epoch with the lowest
+    validation error. `validation_history` belongs to the validation instances among
     `instances`. `conflicts` are the rows of `conflicts.csv`.
     """
     path = Path(path)
@@ -219,6 +225,8 @@ def write_run(
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
         torch.save(state, temporary / "bias.pt")
         torch.save(dict(model), temporary / "model.pt")
+        if best_model is not None:
+            torch.save(dict(best_model), temporary / "best.pt")
         if validation_history is not None:
             torch.save(validation_history.state_dict(), temporary / "validation.pt")
         np.savez_compressed(temporary / "instances.npz", **instances.arrays())

@@ -54,8 +54,23 @@ def weak_judge(info: RunInfo) -> str:
     )
 
 
-def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None."""
+def class_ranks(found: Audit, label: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return every instance's rank among the instances with its label, the most suspicious 1."""
+    ranks = np.empty(len(found), np.int64)
+    for code in np.unique(label):
+        members = found.order[label[found.order] == code]
+        ranks[members] = np.arange(1, len(members) + 1)
+    return ranks
+
+
+def rows(
+    folder: RunFolder, found: Audit, limit: int | None = None, *, by_class: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None.
+
+    With `by_class` the most suspicious instance of every label comes first, then the second of every label,
+    and so on: a large class with few wrong labels is audited too.
+    """
     instances, names, inputs = folder.instances(), folder.info.class_names, folder.inputs()
     describe, places = describer(inputs, folder.info.kind), places_of(folder.info.kind, instances, inputs)
     if instances.sentence is not None and instances.word is not None and inputs.rows is not None:
@@ -68,7 +83,10 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
         "believed_prob": instances.believed_prob,
     }
     suspected, conflict, validates = found.suspected, instances.conflict, instances.in_validation
-    for index in found.order[:limit].tolist():
+    ranks, order = class_ranks(found, instances.label), found.order
+    if by_class:
+        order = order[np.argsort(ranks[order], kind="stable")]
+    for index in order[:limit].tolist():
         row: dict[str, Any] = {
             **{name: values[index] for name, values in places.items()},
             "label": names[instances.label[index]],
@@ -76,6 +94,7 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
             "score": _known(found.score[index]),
             "suspected": bool(suspected[index]),
             "conflict": None if conflict is None else int(conflict[index]) or None,
+            "class_rank": int(ranks[index]),
             "part": "validation" if validates[index] else "training",
             **{name: _known(values[index]) for name, values in numbers.items()},
             "visits": int(found.visits[index]),
@@ -145,14 +164,16 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def write_csv(folder: RunFolder, found: Audit, path: Path, *, exact: bool = False) -> None:
+def write_csv(
+    folder: RunFolder, found: Audit, path: Path, *, exact: bool = False, by_class: bool = False
+) -> None:
     """Write all instances atomically, the most suspicious first; `exact` does not escape formulas."""
     with (
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="") as file,
     ):
         writer = csv.writer(file)
-        for number, row in enumerate(rows(folder, found)):
+        for number, row in enumerate(rows(folder, found, by_class=by_class)):
             if number == 0:
                 writer.writerow(row)
             cells = [f"{value:.6g}" if isinstance(value, float) else value for value in row.values()]

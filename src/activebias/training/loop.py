@@ -1,6 +1,7 @@
 """The training loop: one model, epoch by epoch, for recipes and for the user's data."""
 
 import copy
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -73,6 +74,7 @@ class Run:
     An `observed` run (for a run folder) also sums the class probabilities of every instance after each epoch,
     and keeps p(y|x) of the test examples (`observers`, of the training and the test part). It reports the
     test error to its bias, which ends an automatic burn-in and warns of a model that memorises (`warnings`).
+    It keeps the weights of the epoch with the lowest test error (`best_model`).
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Run:
         self.train_error: list[float] = []
         self.seconds = 0.0
         self.warnings: list[str] = []
+        self.best_model: dict[str, Any] = {}
         self.observers: tuple[Observer, ...] = ()
         if observed:
             self.observers = tuple(Observer(part, self.bias.num_classes) for part in (task.train, task.test))
@@ -139,6 +142,8 @@ class Run:
         see_train, see_test = [each.see for each in self.observers] or (None, None)
         self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
         test_error = error_of(self.model, self.task.test, self.task.scorer, see=see_test)
+        if self.observers and test_error < min(self.test_error, default=math.inf):
+            self.best_model = copy.deepcopy(self.model.state_dict())
         self.test_error.append(test_error)
         if self.observers:
             self.warnings += _report_error(self.bias, test_error / 100)
@@ -197,6 +202,7 @@ class Run:
             "train_error": list(self.train_error),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
+            "best_model": self.best_model,
             "observers": [observer.state_dict() for observer in self.observers],
         }
 
@@ -213,6 +219,8 @@ class Run:
         self._augmentation.set_state(state["augmentation"].cpu())
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
         self.seconds, self.warnings = state["seconds"], list(state["warnings"])
+        if self.observers:
+            self.best_model = state["best_model"]
         for number, observer in enumerate(self.observers):
             observer.load_state_dict(state["observers"][number])
 
