@@ -200,5 +200,5 @@ def _comparison_cells(view: RunView) -> list[str]:
     info = view.info
     errors = info.curves.get("validation_error", ())
     best, last = (f"{min(errors):.2f} %", f"{errors[-1]:.2f} %") if len(errors) else ("–", "–")
-    counts = (f"{number:,}" for number in (info.num_instances, view.suspected.sum(), view.sure.sum()))
+    counts = (f"{number:,}" for number in (info.num_audited, view.suspected.sum(), view.sure.sum()))
     return [info.method, str(info.seed), str(info.epochs), *counts, best, last]

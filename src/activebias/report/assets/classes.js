@@ -16,19 +16,25 @@ Report.classes = (() => {
     byId("suspects").scrollIntoView({ block: "start" });
   }
 
+  /** A function to the number of instances with a label and a believed class; most pairs of many classes have none. */
   function counts(run) {
     const size = run.class_names.length;
-    const found = new Uint32Array(size * size);
-    run.columns.label.forEach((label, i) => { found[label * size + run.columns.believed[i]] += 1; });
-    return (label, believed) => found[label * size + believed];
+    const found = new Map();
+    run.columns.label.forEach((label, i) => {
+      const pair = label * size + run.columns.believed[i];
+      found.set(pair, (found.get(pair) ?? 0) + 1);
+    });
+    return (label, believed) => found.get(label * size + believed) ?? 0;
   }
 
   /** The classes of the matrix by name: all, or those with the most suspects. */
-  function shownClasses(run, at) {
+  function shownClasses(run) {
     const codes = Report.table.classesByName().map(({ code }) => code);
     if (codes.length <= MOST) return codes;
-    const suspects = (code) => codes.reduce((sum, other) => sum + (other === code ? 0 : at(code, other) + at(other, code)), 0);
-    const most = new Set(codes.slice().sort((a, b) => suspects(b) - suspects(a)).slice(0, MOST));
+    const { label, believed } = run.columns;
+    const suspects = new Uint32Array(codes.length);
+    label.forEach((code, i) => { if (code !== believed[i]) { suspects[code] += 1; suspects[believed[i]] += 1; } });
+    const most = new Set(codes.slice().sort((a, b) => suspects[b] - suspects[a]).slice(0, MOST));
     return codes.filter((code) => most.has(code));
   }
 
@@ -43,7 +49,7 @@ Report.classes = (() => {
 
   function matrix(run) {
     const at = counts(run);
-    const codes = shownClasses(run, at);
+    const codes = shownClasses(run);
     let largest = 1;
     for (const a of codes) for (const b of codes) if (a !== b) largest = Math.max(largest, at(a, b));
     const table = byId("matrix");
