@@ -20,7 +20,7 @@ from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.evaluation import evaluate
 from activebias.training.examples import IGNORE
 from activebias.training.fingerprint import digest_of_settings
-from activebias.training.loop import OnEpoch
+from activebias.training.loop import OBSERVED_STATE, OnEpoch
 
 
 def train_recipe(
@@ -41,7 +41,13 @@ def train_recipe(
     data = prepare_recipe(recipe, seed=seed, place=place)
     inputs = inputs_of(data.dataset)  # before training, because it fails if a package is missing
     run = build_run(recipe, data, [get_method(method)], seed=seed, observed=True)
-    settings = {"method": method, "seed": seed, "model": str(run.model), "config": recipe.config()}
+    settings = {
+        "state": OBSERVED_STATE,
+        "method": method,
+        "seed": seed,
+        "model": str(run.model),
+        "config": recipe.config(),
+    }
     checkpoint = checkpoint_beside(out, digest_of_settings(settings))
     run.train(recipe.epochs, checkpoint, on_epoch)
     info = RunInfo(

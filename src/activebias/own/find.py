@@ -53,8 +53,8 @@ def find_issues(
     >>> wines, kinds = load_wine(return_X_y=True)
     >>> kinds[100] = 2  # a wrong label
     >>> table, run = find_issues(wines, kinds, epochs=20)
-    >>> table["row"].iloc[0], table["label"].iloc[0], table["believed"].iloc[0]
-    (100, '2', '1')
+    >>> print(*table[["row", "label", "believed"]].iloc[0])
+    100 2 1
 
     Args:
         data: a DataFrame or a Hugging Face data set; an array of numbers (rows, columns); an array of images

@@ -23,7 +23,7 @@ from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
 from activebias.training.fingerprint import digest_of, digest_of_settings
-from activebias.training.loop import OnEpoch, Run, Task
+from activebias.training.loop import OBSERVED_STATE, OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
 
 
@@ -45,6 +45,7 @@ def train_own(
     check_target(out)
     run = _build_run(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
     settings = {
+        "state": OBSERVED_STATE,
         "method": method,
         "burn_in": burn_in,
         "seed": seed,

@@ -22,6 +22,9 @@ from activebias.training.examples import IGNORE, Examples
 from activebias.training.observing import Observer
 from activebias.training.randomness import derived_generator, derived_seed
 
+# Part of a checkpoint's fingerprint: another version's checkpoint of an observed run is not resumed.
+OBSERVED_STATE = 2
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
