@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help reproduction test browser examples demo lint types docs test-gpu benchmark clean
+.PHONY: help reproduction peers test browser examples demo lint types docs test-gpu benchmark clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -58,6 +58,9 @@ benchmark: $(STAMP)  ## overhead, sampler and memory, side by side
 
 reproduction: $(STAMP)  ## docs/reproduction.md and its figures, from results/
 	$(BIN)/python -m activebias.lab.reproduction results docs/reproduction.md
+
+peers: $(STAMP)  ## docs/peers.md, from results/peers (trained by benchmarks/peers.py)
+	$(BIN)/python -m activebias.lab.peer_page results/peers docs/peers.md
 
 test-gpu:  ## the tests that need CUDA, with the Python at hand
 	PYTHONPATH=src:tests/helpers $(PYTHON) -m pytest -c /dev/null --rootdir=. -p no:cacheprovider tests/gpu

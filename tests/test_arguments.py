@@ -10,6 +10,7 @@ import blocks
 
 CALLS = {
     "ActiveBias": ab.ActiveBias.__init__,
+    "bias.loader": ab.ActiveBias.loader,
     "bias.sampler": ab.ActiveBias.sampler,
     "bias.loss": ab.ActiveBias.loss,
     "bias.weigh": ab.ActiveBias.weigh,

@@ -107,7 +107,7 @@ def test_probabilities_that_are_not_finite_are_skipped_and_counted():
         (torch.ones(2, 4), torch.tensor([0, 1, 2]), [0, 1], ValueError, r"shape \(3, 4\).*got \(2, 4\)"),
         (torch.ones(2, 4), torch.tensor([0, 1]), [0], ValueError, r"same shape.*\(2,\) and \(1,\)"),
         (torch.ones(2), torch.tensor([0, 1]), [0, 1], ValueError, "binary logits, but there are 4"),
-        (torch.ones(2, 4), torch.ones(2, 4), [0, 1], ValueError, r"labels of shape \(2,\).*`argmax"),
+        (torch.ones(2, 4), torch.ones(2, 4).long(), [0, 1], ValueError, r"labels of shape \(2,\).*`argmax"),
         (torch.ones(2, 4), torch.tensor([0.0, 1.0]), [0, 1], TypeError, "integer class labels"),
         (torch.ones(2, 4).long(), torch.tensor([0, 1]), [0, 1], TypeError, "floating-point tensor"),
         (np.ones((2, 4)), torch.tensor([0, 1]), [0, 1], TypeError, "floating-point tensor"),
@@ -122,7 +122,7 @@ def test_binary_targets_other_than_zero_and_one():
     bias = ab.ActiveBias("wpv", num_instances=10, num_classes=2)
     bias.set_epoch(0)
     with pytest.raises(ValueError, match="labels from 0 to 1"):
-        bias.loss(torch.ones(2), torch.tensor([0.5, 1.0]), [0, 1])
+        bias.loss(torch.ones(2), torch.tensor([2, 1]), [0, 1])
 
 
 def test_a_newcomers_mistakes_are_named():
@@ -168,7 +168,7 @@ def test_epochs(bias, epoch):
 
 def test_a_method_that_draws_single_words_is_refused():
     bias = ab.ActiveBias("spv", num_instances=10, num_classes=4)
-    with pytest.raises(ValueError, match="words of a sentence train together"):
+    with pytest.raises(ValueError, match=r"words of a sentence.*train together"):
         bias.sampler(batch_size=2, num_sequences=3)
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 import activebias as ab
 from processes import finish, start
-from rank_worker import GLOBAL_BATCH, accumulate_weighted, run, tag, train, weigh_by_hand
+from rank_worker import GLOBAL_BATCH, accumulate_weighted, run, tag, train, weigh_by_hand, weigh_otherwise
 from training import make_bias
 
 
@@ -78,6 +78,13 @@ def test_the_two_halves_with_a_loss_of_ones_own(tmp_path):
     (tmp_path / "together").mkdir()
     together = run_ranks(tmp_path / "together", 2, weigh_by_hand, "none")
     assert_as_on_one_rank(together[0], one)
+
+
+@pytest.mark.parametrize("loss", ["class", "sample", "labels"])
+def test_weights_of_the_users_own_and_several_labels(loss, tmp_path):
+    several = run_ranks(tmp_path, 2, weigh_otherwise, loss)
+    assert_same_everywhere(several)
+    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, weigh_otherwise, loss)[0])
 
 
 def test_accumulating_gradients_on_two_ranks(tmp_path):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from activebias.indexing import TokenIndex as TokenIndex
     from activebias.indexing import collate_with_index as collate_with_index
     from activebias.indexing import with_index as with_index
+    from activebias.lab.own_model import compare as compare
     from activebias.methods import METHODS as METHODS
     from activebias.methods import Method as Method
     from activebias.methods import get_method as get_method
@@ -36,6 +37,7 @@ _MODULES = {
     "audit": "runs.auditing",
     "Issues": "own.find",
     "find_issues": "own.find",
+    "compare": "lab.own_model",
     "PredictionHistory": "history",
     "TokenIndex": "indexing",
     "collate_with_index": "indexing",

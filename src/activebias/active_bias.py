@@ -1,23 +1,34 @@
 """ActiveBias: the one stateful object that a user holds."""
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
 from activebias import checks
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
-from activebias.checkpoint import FORMAT, check_state, read_checkpoint, settings_of, write_checkpoint
+from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
+from activebias.checks import IGNORED
 from activebias.distributed import Ranks
 from activebias.history import PredictionHistory
-from activebias.losses import IGNORED, Weights, weighted, weighted_cross_entropy
+from activebias.loaders import make_loader
+from activebias.losses import (
+    PerInstance,
+    Weights,
+    cross_entropy,
+    per_instance,
+    weighted,
+    weighted_cross_entropy,
+)
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
-from activebias.metrics import metrics
+from activebias.metrics import describe, metrics
 from activebias.order import EpochOrder, Plan
 from activebias.sampling import EmphasisSampler, num_items_of
 from activebias.validation import Validation
@@ -44,6 +55,9 @@ class ActiveBias:
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
+        max_weight: no instance weighs more; the mean over the data set stays 1. None for no bound.
+        multi_label: an example has several labels. An instance is then the pair of an example and a class;
+            `num_instances` is still the number of examples.
         device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
             history on the CPU waits for the probabilities of every step.
         seed: of the order of instances; no global random state is used.
@@ -61,6 +75,8 @@ class ActiveBias:
         window: int | None = None,
         remove_outliers: bool = True,
         storage: str = "float32",
+        max_weight: float | None = None,
+        multi_label: bool = False,
         device: torch.device | str = "cpu",
         seed: int = 0,
         history_file: str | PathLike[str] | None = None,
@@ -68,8 +84,12 @@ class ActiveBias:
     ) -> None:
         """Begin with every history at {1 / num_classes}."""
         self.method = get_method(method)
-        self.num_instances = checks.integer("num_instances", num_instances, at_least=1)
         self.num_classes = checks.integer("num_classes", num_classes, at_least=2)
+        self.multi_label = bool(multi_label)
+        self._num_labels = self.num_classes if self.multi_label else None  # of an example
+        num_examples = checks.integer("num_instances", num_instances, at_least=1)
+        self.num_instances = num_examples * (self._num_labels or 1)
+        self.max_weight = checks.max_weight(max_weight, self.method)
         self._validation = Validation(burn_in)
         self.burn_in = self._validation.burn_in
         self.remove_outliers = bool(remove_outliers)
@@ -80,16 +100,25 @@ class ActiveBias:
         with torch.inference_mode(False):  # a tensor made under inference can never change outside of it
             self.history = PredictionHistory(
                 self.num_instances,
-                initial=1 / self.num_classes,
+                initial=1 / 2 if self.multi_label else 1 / self.num_classes,
                 window=window,
                 storage=storage,
                 device=device,
                 path=history_file,
             )
-            self._memory = InstanceMemory(self.method, self.history, remove_outliers=self.remove_outliers)
+            self._memory = InstanceMemory(
+                self.method,
+                self.history,
+                remove_outliers=self.remove_outliers,
+                max_weight=self.max_weight,
+            )
         self.device = self.history.device
         draw = None if self.method.order == "scan" else self._memory.draw
         self._order = EpochOrder(self.num_instances, seed=self.seed, draw=draw)
+
+    def __repr__(self) -> str:
+        """Say the method, the sizes and the epoch, and whether it emphasises yet."""
+        return describe(self)
 
     @property
     def epoch(self) -> int | None:
@@ -141,6 +170,15 @@ class ActiveBias:
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)
 
+    def loader(self, dataset: Any, batch_size: int, **options: Any) -> DataLoader[Any]:
+        """Return a DataLoader of `(index, sample)` batches in the order of the method.
+
+        `accumulate=` says how many batches an optimiser step takes, `num_sequences=` in tagging how many
+        sentences there are. All other options go to torch's DataLoader; a `collate_fn` sees the samples
+        without their index.
+        """
+        return make_loader(self, dataset, batch_size, **options)
+
     def sampler(
         self,
         *,
@@ -154,17 +192,18 @@ class ActiveBias:
         """Return a torch sampler of this bias, for a DataLoader.
 
         Args:
-            batch_size: the instances of one optimiser step on this rank. Draws, and the updates of the
-                scores, come in batches of this size: with gradient accumulation it is the number of
-                instances that are accumulated, and the DataLoader's smaller batch size must divide it.
-                A last step that `drop_last` leaves incomplete is counted in by the next `set_epoch`: call
-                it after the last epoch too.
+            batch_size: the instances of one optimiser step on this rank, accumulated ones included; the
+                DataLoader's batch size must divide it. Draws, and updates of the scores, come in batches of
+                this size. A last step that `drop_last` leaves incomplete is counted in by the next
+                `set_epoch`: call it after the last epoch too.
             dataset: if given, its length is checked against `num_instances`.
             num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
             num_replicas, rank: default to torch.distributed's, which must be set up before.
             shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
                 the ranks.
         """
+        if self._num_labels is not None:
+            num_sequences = self.num_instances // self._num_labels
         plan = Plan(
             num_items=num_items_of(self.method, self.num_instances, dataset, num_sequences),
             batch_size=checks.integer("batch_size", batch_size, at_least=1),
@@ -189,19 +228,29 @@ class ActiveBias:
         *,
         ignore_index: int = IGNORED,
         label_smoothing: float = 0.0,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        sequences: bool = False,
         reduction: str = "mean",
     ) -> torch.Tensor:
         """Return the weighted cross-entropy, and remember p(y|x). Call it once for every batch.
 
         Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
-        with targets 0 and 1. Tokens whose target is `ignore_index` do not count.
+        with targets 0 and 1. Targets whose value is `ignore_index` do not count. Float targets (B, C) are the
+        shares t of the classes; p(y|x) is then Σ_c t_c p_c. With `multi_label` logits and targets are (B, C).
+
+        `class_weight` (C,) means the same as `weight` in torch's losses, `sample_weight` a weighted mean.
+        They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
+        whole sequence: token logits and targets with an index (B,).
         """
         return weighted_cross_entropy(
+            partial(self._cross_entropy(index), ignore_index=ignore_index, label_smoothing=label_smoothing),
             logits,
             targets,
-            num_classes=self.num_classes,
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            sequences=sequences,
+            leave_exp=self._memory.on_gpu,
             visit=partial(self._visit, index),
             reduction=reduction,
         )
@@ -214,35 +263,45 @@ class ActiveBias:
         index: Any,
         *,
         mask: torch.Tensor | None = None,
+        sample_weight: Any = None,
         reduction: str = "mean",
     ) -> torch.Tensor:
         """Return the mean over the batch of v_i · loss_i, and remember `prob`.
 
-        The mean is not normalised again within the batch. Entries where `mask` is False do not count.
-        `reduction` may also be "sum" or "none".
+        `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
+        within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
         """
-        per_instance_loss = checks.loss_tensor(per_instance_loss)
-        if mask is not None:
-            # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
-            per_instance_loss = torch.where(checks.mask_tensor(mask, per_instance_loss), per_instance_loss, 0)
-        return weighted(per_instance_loss, prob, mask, visit=partial(self._visit, index), reduction=reduction)
+        found = per_instance(checks.loss_tensor(per_instance_loss), prob, mask, self._cross_entropy(index))
+        if sample_weight is not None:
+            found = found.times(sample_weight)
+        return weighted(found, visit=partial(self._visit, index), reduction=reduction)
 
-    def _visit(self, index: Any, losses: torch.Tensor | None, prob: Any, mask: Any) -> Weights:
+    def _cross_entropy(self, index: Any) -> Callable[..., PerInstance]:
+        """Return the cross-entropy of this bias for a batch with such an index."""
+        words = np.ndim(index) > 1
+        return partial(cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words)
+
+    def _visit(self, index: Any, found: PerInstance) -> Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
         self._require_epoch()
-        batch = checks.batch(index, prob, mask, losses, self.history)
+        batch = checks.batch(
+            index, found.prob, found.mask, found.loss, self.history, num_labels=self._num_labels
+        )
         words = batch.index.ndim > 1
         place = self._order.take_back(batch.index, batch.host_index, self._plan)
         try:
             exchange = self._exchange(None if words or place.handout is None else place.handout.plan)
-            value, number = self._memory.visit(batch, place, exchange)
+            looked_up = self._memory.visit(batch, place, exchange)
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
-        if words and self._num_ranks > 1:
-            total = self._ranks.total(batch.index[: place.num_real], batch.mask)
-            return Weights(value, total, self._num_ranks, None, 0)
-        return Weights(value, number, 1, None if words else place.padding_scale, place.num_real)
+        padding_scale = None if words else place.padding_scale
+        if found.share is None and (self._num_ranks == 1 or not words):
+            return Weights(*looked_up, 1, padding_scale, place.num_real)
+        number = batch.number(place.num_real) if found.share is None else found.share[: place.num_real].sum()
+        if self._num_ranks > 1:
+            number, padding_scale = self._ranks.total(number, self.device), None
+        return Weights(looked_up.weight, number, None, self._num_ranks, padding_scale, place.num_real)
 
     def _exchange(self, plan: Plan | None = None) -> Exchange | None:
         """Return how to bring the visits of all ranks together; with a plan, without waiting for a GPU."""
@@ -259,6 +318,8 @@ class ActiveBias:
         """
         self._require_epoch()
         given, index = index, checks.index_tensor(index, self.device)
+        if self._num_labels is not None:
+            index = checks.labels_of(index, self._num_labels)
         if mask is not None:
             mask = checks.mask_tensor(mask, index)
             index = torch.where(mask, index, 0)
@@ -274,10 +335,10 @@ class ActiveBias:
     def record(self, index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
         """Remember p(y|x) of the given instances, from the forward pass that training did anyway.
 
-        With a sampler whose `batch_size` is larger than this batch (gradient accumulation), scores and
-        weights change when the step's last visit has come.
+        `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
+        (gradient accumulation), scores and weights change when the step's last visit has come.
         """
-        self._visit(index, None, prob, mask)
+        self._visit(index, per_instance(None, prob, mask, self._cross_entropy(index)))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:
@@ -324,13 +385,7 @@ class ActiveBias:
         Visits that wait for the rest of their step are part of it on a single rank. On several they are each
         rank's own, which a state that all ranks load cannot hold.
         """
-        return {
-            "format": FORMAT,
-            "settings": settings_of(self),
-            "order": self._order.state_dict(),
-            "validation": self._validation.state_dict(),
-            **self._memory.state_dict(waiting=self._num_ranks == 1),
-        }
+        return state_of(self, waiting=self._num_ranks == 1)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""

@@ -50,8 +50,21 @@ def settings_of(bias: "ActiveBias") -> dict[str, Any]:
         "burn_in": bias.burn_in,
         "window": bias.history.window,
         "remove_outliers": bias.remove_outliers,
+        "max_weight": bias.max_weight,
+        "multi_label": bias.multi_label,
         "storage": bias.history.storage,
         "seed": bias.seed,
+    }
+
+
+def state_of(bias: "ActiveBias", *, waiting: bool) -> dict[str, Any]:
+    """Return a copy of the whole state of a bias, with the waiting visits if they are those of all ranks."""
+    return {
+        "format": FORMAT,
+        "settings": settings_of(bias),
+        "order": bias._order.state_dict(),
+        "validation": bias._validation.state_dict(),
+        **bias._memory.state_dict(waiting=waiting),
     }
 
 

@@ -1,5 +1,6 @@
 """What a user passes in, made into what the method works on; or an error that names the fix."""
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,10 @@ from activebias._arrays import Array
 
 if TYPE_CHECKING:
     from activebias.history import PredictionHistory
+    from activebias.methods import Method
+
+# The target that does not count unless told otherwise, as in torch's cross-entropy.
+IGNORED = -100
 
 # Softmax in float32 may end a rounding error above 1.
 PROBABILITY_TOLERANCE = 1e-6
@@ -22,6 +27,20 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     if value < at_least:
         raise ValueError(f"Expected `{name}` to be at least {at_least}, but got {value}.")
     return int(value)
+
+
+def max_weight(value: Any, method: "Method") -> float | None:
+    """Return the largest weight allowed, None for no bound."""
+    if value is None:
+        return None
+    if method.weights != "emphasis":
+        raise ValueError(
+            f"`max_weight` bounds weights, but method {method.name!r} does not emphasise by weights: use a "
+            "W* method, or leave it out."
+        )
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 < value < math.inf:
+        raise ValueError(f"Expected `max_weight` to be a number above 1, the mean weight, but got {value!r}.")
+    return float(value)
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
@@ -41,6 +60,16 @@ def loss_tensor(loss: Any) -> torch.Tensor:
     tensor = tensor_of("per_instance_loss", loss)
     wide = tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype.itemsize > 2)
     return tensor if wide else tensor.float()
+
+
+def factors(name: str, values: Any, *, like: torch.Tensor) -> torch.Tensor:
+    """Return a user's weights beside the tensor `like`. On a CPU they must be finite and at least 0."""
+    tensor = tensor_of(name, values)
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"Expected `{name}` to hold weights, but got {tensor.dtype}.")
+    if tensor.is_cpu and not bool(((tensor >= 0) & tensor.isfinite()).all()):
+        raise ValueError(f"Expected `{name}` to hold finite weights of at least 0.")
+    return tensor.to(like)
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
@@ -95,15 +124,43 @@ def probability_tensor(prob: Any, device: torch.device) -> torch.Tensor:
 
 
 class Batch(NamedTuple):
-    """Checked visits: NumPy arrays on a CPU, tensors on a GPU. `mask` says which entries count (None: all).
+    """Checked visits: NumPy arrays on a CPU, tensors on a GPU.
 
-    `host_index` is what `to_compare` returns.
+    Attributes:
+        index: the instances.
+        prob: their p(y|x); with `has_losses`, -log p(y|x).
+        mask: which entries count (None: all); with `has_losses`, their targets.
+        host_index: the index as `to_compare` returns it.
+        has_losses: whether exp(-loss) is left to the memory, as on a GPU.
     """
 
     index: Array
     prob: Array
     mask: Array | None
     host_index: np.ndarray | None
+    has_losses: bool = False
+
+    def counted(self) -> Array | None:
+        """Return which entries count (None: all)."""
+        return self.mask != IGNORED if self.has_losses else self.mask
+
+    def with_probabilities(self) -> "Batch":
+        """Return the batch with probabilities and a mask."""
+        if not self.has_losses:
+            return self
+        return self._replace(prob=torch.exp(-self.prob), mask=self.counted(), has_losses=False)
+
+    def number(self, num_real: int) -> Any:
+        """Return how many entries of the first `num_real` rows count."""
+        mask = self.counted()
+        return math.prod(self.index[:num_real].shape) if mask is None else mask[:num_real].sum()
+
+    def without_padding(self, num_real: int) -> "Batch":
+        """Return a batch in which the entries after the first `num_real` do not count."""
+        batch = self.with_probabilities()
+        counts = batch.index == batch.index if batch.mask is None else batch.mask & True  # a copy
+        counts[num_real:] = False
+        return batch._replace(mask=counts)
 
 
 def to_compare(index: Any) -> np.ndarray | None:
@@ -119,25 +176,50 @@ def to_compare(index: Any) -> np.ndarray | None:
 
 
 def batch(
-    index: Any, prob: Any, mask: Any, losses: torch.Tensor | None, history: "PredictionHistory"
+    index: Any,
+    prob: Any,
+    mask: Any,
+    losses: torch.Tensor | None,
+    history: "PredictionHistory",
+    *,
+    num_labels: int | None = None,
 ) -> Batch:
-    """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped."""
-    given, index = index, index_tensor(index, history.device)
+    """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped.
+
+    Without `prob`, `losses` are -log p(y|x), and `mask` holds the targets. With `num_labels` an index stands
+    for so many labels of an example, each of which is an instance.
+    """
+    given, items = index, index_tensor(index, history.device)
+    index = items if num_labels is None else labels_of(items, num_labels)
     if losses is not None and losses.dim() == 2 and index.dim() == 1:
         raise ValueError(
             f"Expected `index` to have the shape of the targets, {tuple(losses.shape)}, but got "
-            f"{tuple(index.shape)}: number the words by `TokenIndex`, `tokens(sentence, width=…)`."
+            f"{tuple(index.shape)}: number the words by `TokenIndex`, `tokens(sentence, width=…)`; if "
+            "whole sequences are the instances, pass `sequences=True`."
         )
-    prob = probability_tensor(prob, history.device)
     if losses is not None:
         same_shape("per_instance_loss", losses, "index", index)
+    if prob is None and losses is not None:
+        losses = probability_tensor(losses, history.device)
+        return Batch(index, losses, _moved(mask, history.device, torch.int64), to_compare(given), True)
+    prob = probability_tensor(prob, history.device)
     same_shape("prob", prob, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:
         return Batch(index, prob, mask, to_compare(given))
     index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
     index_range(index if mask is None else index[mask], history.num_instances)
-    return Batch(index, _clipped(prob, mask), mask, to_compare(index))
+    return Batch(index, _clipped(prob, mask), mask, to_compare(items))
+
+
+def labels_of(index: torch.Tensor, num_labels: int) -> torch.Tensor:
+    """Return the instances of examples that have `num_labels` labels each, shape (examples, labels)."""
+    if index.dim() != 1:
+        raise ValueError(
+            f"With `multi_label=True` expected `index` to have one index per example, but got the shape "
+            f"{tuple(index.shape)}."
+        )
+    return index[:, None] * num_labels + torch.arange(num_labels, device=index.device)
 
 
 def _clipped(prob: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -3,11 +3,15 @@
 import numpy as np
 import torch
 
+# Every batch would cost a small model's step a hundredth. A wrong index comes in many batches.
+EVERY = 16
+
 
 class Checksum:
-    """Two sums over the indices of an epoch, one on the GPU and one on the host, that must agree in the end.
+    """Two sums over indices of an epoch, one on the GPU and one on the host, that must agree in the end.
 
-    The sums depend on the order of the indices within a batch and of the batches.
+    They look at the first 16 batches and then at every 16th. The sums depend on the order of the indices
+    within a batch and of the batches.
     """
 
     def __init__(self) -> None:
@@ -21,6 +25,8 @@ class Checksum:
         if torch.cuda.is_current_stream_capturing():
             return  # a graph of the user's replays without the host
         self._number += 1
+        if self._number > EVERY and self._number % EVERY:
+            return
         ramp = np.arange(1, len(expected) + 1)
         self._expected += self._number * int((expected * ramp).sum())
         if self._seen is None:

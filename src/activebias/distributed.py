@@ -1,11 +1,9 @@
 """The ranks that train together, and the numbers that they tell each other."""
 
-import math
+from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from activebias._arrays import Array
 
 
 class Ranks:
@@ -57,11 +55,10 @@ class Ranks:
         dist.all_reduce(number, group=self.group)
         return number
 
-    def total(self, index: Array, mask: Array | None) -> torch.Tensor:
-        """Return how many entries count on all ranks, at least 1; `mask` may have more rows than `index`."""
-        number = math.prod(index.shape) if mask is None else mask[: len(index)].sum()
-        device = self._device_of_messages(torch.device(getattr(index, "device", "cpu")))
-        return self.sum(torch.as_tensor(number, dtype=torch.float32, device=device)).clamp(min=1)
+    def total(self, number: Any, device: torch.device) -> torch.Tensor:
+        """Return the sum of a number over all ranks, on `device`."""
+        message = torch.as_tensor(number, dtype=torch.float32, device=self._device_of_messages(device))
+        return self.sum(message.clone()).to(device)
 
     def mean(self, value: float | None) -> float | None:
         """Return the mean over the ranks that have a value, None if none has. Every rank must call it."""

@@ -8,6 +8,9 @@ import torch
 
 from activebias._arrays import Array
 
+# Each step leaves a fraction of the distance; six suffice in practice.
+NEWTON_STEPS = 8
+
 
 def weights(scores: Array, mean: Array) -> Array:
     """v_i = e_i / N = ½ (1 + s_i / mean(s)), where `mean` is the mean of s over the whole data set.
@@ -24,6 +27,28 @@ def weights(scores: Array, mean: Array) -> Array:
         return 0.5 + (0.5 / float(mean)) * scores if mean > 0 else np.ones_like(scores)
     positive = mean > 0
     return xp.where(positive, 0.5 + 0.5 * scores / xp.where(positive, mean, 1), 1)
+
+
+def bound(weights: Array, number: int, max_weight: float) -> tuple[Array, Array]:
+    """Return (limit, lift) for which min(v, limit) + lift has the mean 1 and the maximum `max_weight`.
+
+    The excess above the limit is given to all `number` instances alike: lift = Σ max(v - limit, 0) / number.
+    No lift exceeds ½, so only weights above `max_weight` - ½ need be given. Newton's method from the right:
+    limit + lift rises with the limit, and is convex. No value is looked at, for a GPU.
+
+    >>> import numpy as np
+    >>> limit, lift = bound(np.array([0.5, 0.5, 0.5, 2.5]), 4, 1.5)
+    >>> np.minimum([0.5, 0.5, 0.5, 2.5], limit) + lift
+    array([0.83333333, 0.83333333, 0.83333333, 1.5       ])
+    """
+    xp = torch if isinstance(weights, torch.Tensor) else np
+    weights = xp.asarray(weights, dtype=xp.float64)
+    limit = weights.sum() * 0 + max_weight
+    for _ in range(NEWTON_STEPS):
+        lift = (weights - limit).clip(0).sum() / number
+        slope = 1 - (weights >= limit).sum() / number
+        limit = limit - (limit + lift - max_weight) / xp.where(slope > 0, slope, 1)
+    return limit, (weights - limit).clip(0).sum() / number
 
 
 def probabilities(scores: Array) -> Array:

@@ -8,6 +8,7 @@ from activebias._arrays import as_tensor as as_tensor
 from activebias._arrays import native as native
 from activebias._names import did_you_mean as did_you_mean
 from activebias.checkpoint import read_checkpoint as read_checkpoint
+from activebias.checks import IGNORED as IGNORED
 from activebias.checks import is_probability as is_probability
 from activebias.checks import own_scores as own_scores
 from activebias.checks import tensor_of as tensor_of
@@ -19,4 +20,4 @@ from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
-from activebias.losses import IGNORED as IGNORED
+from activebias.validation import memorises_early as memorises_early

@@ -6,48 +6,114 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-# The target that does not count unless told otherwise, as in torch's cross-entropy.
-IGNORED = -100
+from activebias.checks import IGNORED, factors, mask_tensor, tensor_of
 
 
 class PerInstance(NamedTuple):
-    """Loss and p(y|x) of every instance, in the shape of the targets, and which ones count (None: all)."""
+    """Loss and p(y|x) of every instance.
 
-    loss: torch.Tensor
-    prob: torch.Tensor
+    Attributes:
+        loss: the loss, times the user's own weights.
+        prob: p(y|x). None: it is exp(-loss), and `mask` holds the targets.
+        mask: which entries count (None: all).
+        share: the mean divides by the sum of these numbers, 0 for entries that do not count (None: 1 each).
+    """
+
+    loss: Any
+    prob: Any
     mask: torch.Tensor | None
+    share: torch.Tensor | None = None
+
+    def times(self, weight: Any) -> "PerInstance":
+        """Return the losses weighted by a factor for each instance; the mean becomes the weighted mean."""
+        factor = factors("sample_weight", weight, like=self.loss)
+        if factor.dim() == 1 and self.loss.dim() == 2:
+            factor = factor[:, None].expand_as(self.loss)  # one factor for all words of a sentence
+        if factor.shape != self.loss.shape:
+            raise ValueError(
+                f"Expected `sample_weight` to have the shape of the targets, {tuple(self.loss.shape)}, but "
+                f"got {tuple(factor.shape)}."
+            )
+        share = factor if self.share is None else self.share * factor
+        if self.mask is not None:
+            share = torch.where(self.mask, share, 0)
+        return self._replace(loss=self.loss * factor, share=share)
+
+    def of_sequences(self) -> "PerInstance":
+        """Return (B,) sequences for (B, L) tokens: p is the geometric mean of p(token) over its tokens."""
+        if self.loss.dim() != 2:
+            raise ValueError(
+                f"`sequences=True` takes targets of shape (sequences, tokens), got {tuple(self.loss.shape)}."
+            )
+        mask = torch.ones_like(self.loss, dtype=torch.bool) if self.mask is None else self.mask
+        log_prob = torch.where(mask, self.prob.clamp(min=1e-38).log(), 0)
+        number = mask.sum(1)
+        prob = (log_prob.sum(1) / number.clamp(min=1)).exp()
+        share = number.to(self.loss) if self.share is None else self.share.sum(1)
+        return PerInstance(self.loss.sum(1), prob, number > 0, share)
 
 
 class Weights(NamedTuple):
     """The weights of a batch, and how to take their mean.
 
     Attributes:
-        value: v of every entry, 0 where it does not count. On a GPU the next step may overwrite it.
-        number: how many entries count, None for all.
+        value, number, mean: the fields of `LookedUp`; `number` may be the sum of the shares.
         num_ranks: the ranks that `number` counts over.
         padding_scale, num_real: as in the batch's `Place`.
     """
 
     value: torch.Tensor
     number: torch.Tensor | int | None
+    mean: torch.Tensor | None
     num_ranks: int
     padding_scale: float | None
     num_real: int
 
 
 # Looks up the weights of a batch of losses, and remembers the probabilities.
-Visit = Callable[[torch.Tensor, Any, Any], Weights]
+Visit = Callable[[PerInstance], Weights]
+
+
+def per_instance(
+    losses: torch.Tensor | None, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]
+) -> PerInstance:
+    """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets."""
+    if isinstance(prob, tuple) and [*map(type, prob)] == [torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            found = cross_entropy(*prob)
+        prob, counted = found.prob, found.mask
+        if counted is not None:
+            mask = counted if mask is None else counted & mask_tensor(mask, counted)
+    if losses is not None and mask is not None:
+        mask = mask_tensor(mask, losses)
+        # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
+        losses = torch.where(mask, losses, 0)
+    return PerInstance(losses, tensor_of("prob", prob), mask)
 
 
 def weighted_cross_entropy(
-    logits: torch.Tensor, targets: torch.Tensor, *, visit: Visit, reduction: str, **options: Any
+    cross_entropy: Callable[..., PerInstance],
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    class_weight: Any,
+    sample_weight: Any,
+    sequences: bool,
+    leave_exp: bool,
+    visit: Visit,
+    reduction: str,
 ) -> torch.Tensor:
-    """Return the weighted `cross_entropy`, which takes the options."""
-    per_instance = cross_entropy(logits, targets, **options)
-    return weighted(per_instance.loss, per_instance.prob, per_instance.mask, visit=visit, reduction=reduction)
+    """Return the weighted cross-entropy, of classes, words or whole sequences."""
+    leave_exp = leave_exp and sample_weight is None and not sequences
+    found = cross_entropy(logits, targets, class_weight=class_weight, leave_exp=leave_exp)
+    if sequences:
+        found = found.of_sequences()
+    if sample_weight is not None:
+        found = found.times(sample_weight)
+    return weighted(found, visit=visit, reduction=reduction)
 
 
-def weighted(losses: torch.Tensor, prob: Any, mask: Any, *, visit: Visit, reduction: str) -> torch.Tensor:
+def weighted(found: PerInstance, *, visit: Visit, reduction: str) -> torch.Tensor:
     """Return v_i · loss_i, or their mean or sum."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
@@ -59,7 +125,8 @@ def weighted(losses: torch.Tensor, prob: Any, mask: Any, *, visit: Visit, reduct
             "checkpointing, compute the loss outside of the checkpointed block; to remember the "
             "probabilities of a training batch alone, call `bias.record`."
         )
-    weights = visit(losses, prob, mask)
+    losses: torch.Tensor = found.loss
+    weights = visit(found)
     if reduction == "mean":
         return _mean(weights, losses)
     weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
@@ -70,17 +137,22 @@ def weighted(losses: torch.Tensor, prob: Any, mask: Any, *, visit: Visit, reduct
 
 def _mean(weights: Weights, losses: torch.Tensor) -> torch.Tensor:
     number = weights.number
-    if isinstance(number, torch.Tensor) and weights.num_ranks == 1:
-        # On a GPU: the quotient is a tensor of its own.
-        mean = ((weights.value / number).to(losses) * losses).sum()
+    if weights.mean is not None and losses.dim() == 1:
+        # One launch. The copy is for autograd: the next step may overwrite the weights.
+        mean = torch.dot(weights.mean.to(losses, copy=True), losses)
     else:
         weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
         # DistributedDataParallel divides the sum of the gradients by the number of ranks.
-        mean = weighed.mean() if number is None else weighed.sum() * weights.num_ranks / number
+        mean = weighed.mean() if number is None else weighed.sum() * weights.num_ranks / _positive(number)
     if weights.padding_scale is None:
         return mean
     # This mean is over the items. The mean of all ranks counts the padding too.
     return weights.padding_scale * weights.num_real / len(losses) * mean
+
+
+def _positive(number: torch.Tensor | int) -> torch.Tensor | int:
+    """Return the divisor of a sum that is 0 where nothing counts."""
+    return number.clamp(min=1e-30) if isinstance(number, torch.Tensor) else max(number, 1)
 
 
 def cross_entropy(
@@ -90,13 +162,19 @@ def cross_entropy(
     num_classes: int,
     ignore_index: int = IGNORED,
     label_smoothing: float = 0.0,
+    class_weight: Any = None,
+    words: bool = False,
+    multi_label: bool = False,
+    leave_exp: bool = False,
 ) -> PerInstance:
     """Return the cross-entropy of class logits (…, C) to int targets (…), or of binary logits in their shape.
 
+    Float targets (B, C) are the shares of the classes; with `words` they are binary targets of words.
+    With `leave_exp` the probabilities of plain class losses are left to be computed with the weights.
     With label smoothing the loss is that of torch's `cross_entropy`; the probability stays the true class's.
 
-    >>> per_instance = cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), num_classes=2)
-    >>> per_instance.prob, per_instance.loss
+    >>> found = cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), num_classes=2)
+    >>> found.prob, found.loss
     (tensor([0.8808]), tensor([0.1269]))
     """
     if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
@@ -114,82 +192,158 @@ def cross_entropy(
         )
     # Half-precision logits come from autocast; a bfloat16 probability has 8 bits, too few for a history.
     logits = logits.float() if logits.dtype.itemsize == 2 else logits
-    if logits.shape == targets.shape:
-        return _binary(logits, targets, num_classes, ignore_index, label_smoothing)
-    if logits.shape != (*targets.shape, num_classes):
-        hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
+    weight = None if class_weight is None else factors("class_weight", class_weight, like=logits)
+    if weight is not None and weight.shape != (num_classes,):
         raise ValueError(
-            f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
-            f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
+            f"Expected `class_weight` to have one weight per class, shape ({num_classes},), but got "
+            f"{tuple(weight.shape)}."
         )
+    if logits.shape == targets.shape and (multi_label or logits.shape[-1] == num_classes or num_classes == 2):
+        if multi_label and logits.shape[1:] == (num_classes,):
+            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=True)
+        if targets.is_floating_point() and logits.shape[1:] == (num_classes,) and not words:
+            return _soft(logits, targets, label_smoothing, weight)
+        if num_classes == 2 and not multi_label:
+            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=False)
+    if logits.shape != (*targets.shape, num_classes) or multi_label:
+        raise ValueError(_wrong_shape(logits, targets, num_classes, multi_label))
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")
-    mask = _counted(targets, num_classes, ignore_index)
-    flat_logits, flat_targets = logits.reshape(-1, num_classes), targets.reshape(-1).long()
-    losses = functional.cross_entropy(
-        flat_logits,
-        flat_targets,
-        reduction="none",
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-    )
-    with torch.no_grad():
-        plain = losses
-        if label_smoothing:
-            plain = functional.cross_entropy(
-                flat_logits, flat_targets, reduction="none", ignore_index=ignore_index
+    if leave_exp and not label_smoothing and ignore_index == IGNORED and weight is None:
+        return PerInstance(_plain(logits, targets, ignore_index), None, targets)
+    mask = _counted(targets, num_classes - 1, ignore_index)
+    if not label_smoothing and weight is None:
+        losses = _plain(logits, targets, ignore_index)
+        return PerInstance(losses, losses.detach().neg().exp(), mask)
+    return _smoothed(logits, targets, mask, label_smoothing, weight)
+
+
+def _plain(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    """Return -log p(y|x), and 0 where the target is ignored."""
+    targets = targets.long()
+    if targets.dim() == 1:  # a view costs autograd a node, which shows in a small model's step
+        return functional.cross_entropy(logits, targets, reduction="none", ignore_index=ignore_index)
+    flat_logits, flat_targets = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+    losses = functional.cross_entropy(flat_logits, flat_targets, reduction="none", ignore_index=ignore_index)
+    return losses.view(targets.shape)
+
+
+def _smoothed(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    mask: torch.Tensor | None,
+    label_smoothing: float,
+    weight: torch.Tensor | None,
+) -> PerInstance:
+    """Return torch's smoothed cross-entropy with class weights, and p(y|x), from one softmax."""
+    log_prob = functional.log_softmax(logits, -1)
+    safe_targets = (targets if mask is None else torch.where(mask, targets, 0)).long()
+    flat = log_prob.reshape(-1, logits.shape[-1])
+    surprisal = functional.nll_loss(flat, safe_targets.reshape(-1), reduction="none").view(targets.shape)
+    share = None if weight is None else weight[safe_targets]
+    losses = surprisal if share is None else surprisal * share
+    if label_smoothing:
+        of_all = log_prob.sum(-1) if weight is None else log_prob @ weight
+        losses = (1 - label_smoothing) * losses - label_smoothing / logits.shape[-1] * of_all
+    if mask is not None:
+        losses = torch.where(mask, losses, 0)
+        share = None if share is None else torch.where(mask, share, 0)
+    return PerInstance(losses, surprisal.detach().neg().exp(), mask, share)
+
+
+def _soft(
+    logits: torch.Tensor, targets: torch.Tensor, label_smoothing: float, weight: torch.Tensor | None
+) -> PerInstance:
+    """Return the cross-entropy to shares of the classes, t; p(y|x) is Σ_c t_c p_c."""
+    if targets.is_cpu and targets.numel():
+        total = targets.sum(-1)
+        if targets.min() < 0 or not torch.allclose(total, torch.ones_like(total), atol=1e-2):
+            raise ValueError(
+                "Expected float `targets` (B, C) to be the shares of the classes, at least 0 and with the "
+                "sum 1 in every row; for several labels an example use `ActiveBias(…, multi_label=True)`."
             )
-        prob = torch.exp(-plain)
-    return PerInstance(losses.view(targets.shape), prob.view(targets.shape), mask)
+    targets = targets.to(logits)
+    losses = functional.cross_entropy(
+        logits, targets, reduction="none", label_smoothing=label_smoothing, weight=weight
+    )
+    prob = (logits.detach().softmax(-1) * targets).sum(-1)
+    return PerInstance(losses, prob, None)
 
 
 def _binary(
-    logits: torch.Tensor, targets: torch.Tensor, num_classes: int, ignore_index: int, label_smoothing: float
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    weight: torch.Tensor | None,
+    *,
+    multi_label: bool,
 ) -> PerInstance:
-    if num_classes != 2 and targets.dim() > 1 and targets.shape[-1] == num_classes:
-        raise ValueError(
-            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
-            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; for "
-            "soft ones use `weigh`, with a loss of your own."
-        )
-    if num_classes != 2:
-        raise ValueError(
-            f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "
-            f"{num_classes} classes: expected shape {(*targets.shape, num_classes)}."
-        )
-    mask = _counted(targets, num_classes, ignore_index)
-    sign = torch.where(targets > 0, 1.0, -1.0).to(logits)
-    true_log_prob = functional.logsigmoid(sign * logits)
-    loss = -true_log_prob
-    if label_smoothing:
-        # Both classes' share of the smoothing, as torch's cross_entropy gives it for two classes.
-        loss = loss + 0.5 * label_smoothing * sign * logits
+    """Return torch's binary cross-entropy. Targets may be shares: p(y|x) is t σ(z) + (1 - t) σ(-z)."""
+    mask = _counted(targets, 1, ignore_index)
+    share = targets.to(logits) if mask is None else torch.where(mask, targets, 0).to(logits)
+    smooth = share * (1 - label_smoothing) + label_smoothing / 2 if label_smoothing else share
+    losses = functional.binary_cross_entropy_with_logits(logits, smooth, reduction="none")
+    sigmoid = logits.detach().sigmoid()
+    prob = share * sigmoid + (1 - share) * (1 - sigmoid)
+    divisor = None
+    if weight is not None and multi_label:
+        losses = losses * weight
+    elif weight is not None:
+        divisor = share * weight[1] + (1 - share) * weight[0]
+        losses = losses * divisor
+        divisor = divisor if mask is None else torch.where(mask, divisor, 0)
     if mask is not None:
-        loss = torch.where(mask, loss, 0)
-    return PerInstance(loss, true_log_prob.detach().exp(), mask)
+        losses = torch.where(mask, losses, 0)
+    return PerInstance(losses, prob, mask, divisor)
 
 
-def _counted(targets: torch.Tensor, num_classes: int, ignore_index: int) -> torch.Tensor | None:
-    """Return which targets count (None: all), and refuse labels outside the classes.
+def _counted(targets: torch.Tensor, highest: int, ignore_index: int) -> torch.Tensor | None:
+    """Return which targets count (None: all), and refuse labels outside of 0 to `highest`.
 
     On a GPU looking at the values would wait for the device. There torch's cross-entropy refuses wrong class
-    labels by a device-side assertion; binary labels above 0 count as 1.
+    labels by a device-side assertion.
     """
     if targets.device.type != "cpu":
         return targets != ignore_index
-    if targets.numel() and not targets.is_floating_point():
+    if targets.numel():
         low, high = (bound.item() for bound in targets.aminmax())
-        if low >= 0 and high < num_classes and not low <= ignore_index <= high:
+        if low >= 0 and high <= highest and not low <= ignore_index <= high:
             return None
     mask = targets != ignore_index
     labels = targets[mask]
-    wrong = labels[(labels < 0) | (labels >= num_classes) | (labels != labels.long())]
+    wrong = labels[~((labels >= 0) & (labels <= highest))]
     if wrong.numel():
         raise ValueError(
-            f"Expected `targets` to be labels from 0 to {num_classes - 1} (or ignore_index={ignore_index}), "
+            f"Expected `targets` to be labels from 0 to {highest} (or ignore_index={ignore_index}), "
             f"but got {wrong[0].item()}."
         )
     return None if labels.numel() == targets.numel() else mask
+
+
+def _wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, multi_label: bool) -> str:
+    """Return the message for logits and targets whose shapes do not fit each other."""
+    if multi_label:
+        return (
+            f"With `multi_label=True` expected `logits` and `targets` of shape (examples, {num_classes}), "
+            f"but got {tuple(logits.shape)} and {tuple(targets.shape)}."
+        )
+    if logits.shape == targets.shape and targets.dim() > 1 and targets.shape[-1] == num_classes:
+        return (
+            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
+            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; shares of the "
+            "classes are floats; for several labels an example use `ActiveBias(…, multi_label=True)`."
+        )
+    if logits.shape == targets.shape:
+        return (
+            f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "
+            f"{num_classes} classes: expected shape {(*targets.shape, num_classes)}."
+        )
+    hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
+    return (
+        f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
+        f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
+    )
 
 
 def _describe(value: object) -> str:

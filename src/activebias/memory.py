@@ -9,17 +9,18 @@ import torch
 
 from activebias import checks, emphasis, statistics
 from activebias._arrays import Array, as_tensor, native
+from activebias.checks import Batch
 from activebias.drawing import BlockSums, draw, draw_directly, padded_length
-from activebias.graphs import Graphed, Shape
+from activebias.gpu_steps import GpuSteps, LookedUp
 from activebias.history import PredictionHistory, Visits
 from activebias.methods import Method
 from activebias.places import Place
 from activebias.statistics import Estimate
 
+Exchange = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
 # A pass over the data set costs about as much as drawing a 64th of it through the tree of sums.
 INSTANCES_PER_DRAW = 64
-
-Exchange = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Scores:
@@ -28,9 +29,18 @@ class Scores:
     A method without a statistic has no scores to keep: everything is as if all were 0.
     """
 
-    def __init__(self, method: Method, num_instances: int, *, initial: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        method: Method,
+        num_instances: int,
+        *,
+        initial: float,
+        max_weight: float | None,
+        device: torch.device,
+    ) -> None:
         """Begin with every score at `initial`."""
         self.method = method
+        self.max_weight = max_weight
         self.num_instances = num_instances
         self.device = device
         # NumPy arrays on a CPU, tensors on a GPU.
@@ -97,7 +107,17 @@ class Scores:
         weights = emphasis.weights(self._values[index], self.mean())
         if self.method.weights == "importance":
             weights = 1 / weights
+        if self.max_weight is not None:
+            limit, lift = self._bound(self.max_weight)
+            weights = xp.minimum(weights, limit) + lift
         return xp.asarray(weights, dtype=xp.float32)
+
+    def _bound(self, max_weight: float) -> tuple[Array, Array]:
+        """Return how to bound the weights, from a pass over all scores."""
+        values, mean = self._values[: self.num_instances], self.mean()
+        if not isinstance(values, torch.Tensor):
+            values = values[values > 2 * (max_weight - 1) * mean]  # v > max_weight - ½
+        return emphasis.bound(emphasis.weights(values, mean), self.num_instances, max_weight)
 
     def probabilities(self) -> torch.Tensor:
         """Return P of all instances, float64."""
@@ -160,7 +180,14 @@ class InstanceMemory:
     visits that cannot be used go to the history's last row, which does not count, and are counted as skipped.
     """
 
-    def __init__(self, method: Method, history: PredictionHistory, *, remove_outliers: bool) -> None:
+    def __init__(
+        self,
+        method: Method,
+        history: PredictionHistory,
+        *,
+        remove_outliers: bool,
+        max_weight: float | None = None,
+    ) -> None:
         """Begin with the same entry in every history."""
         self.method = method
         self.history = history
@@ -171,13 +198,13 @@ class InstanceMemory:
         self.on_gpu = history.on_gpu
         self.num_instances = history.num_instances
         self.num_skipped = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._waiting: list[tuple[Array, Array]] = []
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
         first = native(torch.zeros(1, dtype=torch.int64, device=self.device))
         initial = float(self._score(*history.entries(first))[0])
-        self.scores = Scores(method, self.num_instances, initial=initial, device=self.device)
-        self._graphed_step = Graphed(self._step, self._idle_batch)
-        self._graphed_look_up = Graphed(self._look_up, self._idle_batch)
-        self._graphed_append = Graphed(self._append, self._idle_visits)
+        self.scores = Scores(
+            method, self.num_instances, initial=initial, max_weight=max_weight, device=self.device
+        )
+        self._gpu = GpuSteps(history, self.num_skipped, weight=self.weight, append=self._append)
 
     def weight(self, index: Array) -> Array:
         """Return v of the given instances, float32."""
@@ -200,41 +227,44 @@ class InstanceMemory:
             return self.scores.probabilities()
         return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
 
-    def visit(
-        self, batch: checks.Batch, place: Place, exchange: Exchange | None
-    ) -> tuple[torch.Tensor, torch.Tensor | int | None]:
+    def visit(self, batch: Batch, place: Place, exchange: Exchange | None) -> LookedUp:
         """Look the weights of a batch up; where it completes its step, take the step's visits in.
 
-        Return the weights, 0 for entries that do not count, and how many count, at least 1 (None: all). On a
-        GPU the next step may overwrite both. `exchange` brings the visits of the other ranks.
+        `exchange` brings the visits of the other ranks.
         """
-        index, prob, counts = batch.index, batch.prob, batch.mask
         if place.restarts:
             self.drop()
         elif place.leaves_unfinished:
             self.finish(exchange)
-        if place.num_real < len(index):
-            counts = index == index if counts is None else counts & True  # a copy
-            counts[place.num_real :] = False
+        if place.num_real < len(batch.index):
+            batch = batch.without_padding(place.num_real)
         at_once = place.completes and exchange is None and not self._waiting
-        if not self.on_gpu:
-            rows, kept, looked_up = self._look_up_on_cpu(index, prob, counts)
-            weight = torch.from_numpy(looked_up)
-            number: torch.Tensor | int | None = None if counts is None else max(int(counts.sum()), 1)
-            if at_once:
-                self._append(rows, kept)
-            else:
-                self._waiting.append((rows.copy(), kept.copy()))  # the caller may use their memory again
-        else:
-            counts = torch.ones_like(index, dtype=torch.bool) if counts is None else counts
-            if at_once:
-                weight, number = self._graphed_step(index, prob, counts)
-            else:
-                rows, kept, weight, number = self._graphed_look_up(index, prob, counts)
-                self._waiting.append((rows.clone(), kept.clone()))  # the next replay overwrites them
-        if place.completes and not at_once:
+        if at_once and self.on_gpu:
+            return self._gpu.step(batch)
+        found, rows, kept = self._gpu.look_up(batch) if self.on_gpu else self._look_up(batch)
+        if at_once:
+            self._append(rows, kept)
+            return found
+        # The caller, or the next replay of a graph, may use their memory again.
+        self._waiting.append((as_tensor(rows).clone(), as_tensor(kept).clone()))
+        if place.completes:
             self.finish(exchange)
-        return weight, number
+        return found
+
+    def _look_up(self, batch: Batch) -> tuple[LookedUp, Array, Array]:
+        """Return the weights on a CPU, and the visits that count, flat."""
+        index, prob, counts = batch.index, batch.prob, batch.mask
+        if counts is None:
+            rows, kept, weight = index.reshape(-1), prob.reshape(-1), self.weight(index)
+        else:
+            rows, kept = index[counts], prob[counts]
+            weight = np.where(counts, self.weight(np.where(counts, index, 0)), np.float32(0))
+        number = None if counts is None else max(len(rows), 1)
+        if not math.isfinite(kept.sum()):
+            finite = np.isfinite(kept)
+            self.num_skipped += int((~finite).sum())
+            rows, kept = rows[finite], kept[finite]
+        return LookedUp(torch.from_numpy(weight), number, None), rows, kept
 
     def finish(self, exchange: Exchange | None) -> None:
         """Take the waiting visits in; where a statistic of the user's raises, they are dropped."""
@@ -245,7 +275,7 @@ class InstanceMemory:
         if exchange is not None:
             index, prob = exchange(index, prob)
         if self.on_gpu:
-            self._graphed_append(torch.where(index < 0, self.num_instances, index), prob)
+            self._gpu.append(torch.where(index < 0, self.num_instances, index), prob)
             return
         real = index >= 0
         self._append(index[real].numpy(), prob[real].numpy())
@@ -256,40 +286,7 @@ class InstanceMemory:
 
     def _joined(self) -> tuple[torch.Tensor, torch.Tensor]:
         indices, probs = zip(*self._waiting, strict=True)
-        return torch.cat([*map(as_tensor, indices)]), torch.cat([*map(as_tensor, probs)])
-
-    def _look_up_on_cpu(self, index: Array, prob: Array, counts: Array | None) -> tuple[Array, ...]:
-        """Return the visits that count, flat, and the weights."""
-        if counts is None:
-            rows, kept, weight = index.reshape(-1), prob.reshape(-1), self.weight(index)
-        else:
-            rows, kept = index[counts], prob[counts]
-            weight = np.where(counts, self.weight(np.where(counts, index, 0)), np.float32(0))
-        if not math.isfinite(kept.sum()):
-            finite = np.isfinite(kept)
-            self.num_skipped += int((~finite).sum())
-            rows, kept = rows[finite], kept[finite]
-        return rows, kept, weight
-
-    def _look_up(
-        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Do what `_look_up_on_cpu` does, without waiting for the device."""
-        exists = (index >= 0) & (index < self.num_instances)
-        usable = counts & exists & checks.is_probability(prob)
-        self.num_skipped += (counts ^ usable).sum()
-        rows = torch.where(usable, index, self.num_instances)
-        kept = torch.where(usable, prob.clamp(0, 1), 0)
-        weight = torch.where(counts, self.weight(torch.where(exists, index, 0)), 0)
-        return rows.view(-1), kept.view(-1), weight, counts.sum().clamp(min=1)
-
-    def _step(
-        self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Look up and append a whole step: one graph instead of two."""
-        rows, kept, weight, number = self._look_up(index, prob, counts)
-        self._append(rows, kept)
-        return weight, number
+        return torch.cat(indices), torch.cat(probs)
 
     def _append(self, index: Array, prob: Array) -> tuple[torch.Tensor, ...]:
         """Append p_t to the histories, then let s, ε, P and v follow."""
@@ -328,32 +325,15 @@ class InstanceMemory:
         if not self.on_gpu:
             return
         if self.history.make_room(self._most_visits()) or switched:
-            self._forget_graphs()
-        if self._is_own:
-            return  # a statistic of the user's may do what no graph can hold
-        with self.history.own_capture(), torch.cuda.device(self.device):
-            self._graphed_step.prepare(*([] if batch_size is None else [(batch_size,)]))
-            self._graphed_look_up.prepare()
-            self._graphed_append.prepare()
-
-    def _forget_graphs(self) -> None:
-        for graphed in (self._graphed_step, self._graphed_look_up, self._graphed_append):
-            graphed.forget()
+            self._gpu.forget()
+        if not self._is_own:  # a statistic of the user's may do what no graph can hold
+            self._gpu.prepare(batch_size)
 
     def _most_visits(self) -> int:
         """Return how often an instance may come in an epoch; generously: room is cheap, an entry is not."""
         if self.method.order == "scan":
             return 2
         return 32 + 4 * round(self.scores.largest_emphasis() if self.emphasises else 1.0)
-
-    def _idle_visits(self, shape: Shape) -> tuple[torch.Tensor, ...]:
-        """Return visits that leave no trace: all of them to the history's last row."""
-        index = torch.full(shape, self.num_instances, dtype=torch.int64, device=self.device)
-        return index, torch.zeros(shape, dtype=torch.float32, device=self.device)
-
-    def _idle_batch(self, shape: Shape) -> tuple[torch.Tensor, ...]:
-        """Return a batch in which nothing counts."""
-        return (*self._idle_visits(shape), torch.zeros(shape, dtype=torch.bool, device=self.device))
 
     def state_dict(self, *, waiting: bool) -> dict[str, Any]:
         """Return a copy of everything, with the waiting visits if they are those of all ranks."""
@@ -390,11 +370,11 @@ class InstanceMemory:
         into the exchange. A new iteration of the epoch drops them.
         """
         if self.history.load_state_dict(state["history"]):
-            self._forget_graphs()
+            self._gpu.forget()
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])
         self.drop()
         if (visits := state["waiting"]) is not None:
             number = None if waiting else 0
-            index, prob = (native(visits[name][:number].to(self.device)) for name in ("index", "prob"))
+            index, prob = (visits[name][:number].to(self.device) for name in ("index", "prob"))
             self._waiting.append((index, prob))

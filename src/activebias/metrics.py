@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 
+def describe(bias: "ActiveBias") -> str:
+    """Return one line for people: the method, the sizes, the epoch, and whether it emphasises yet.
+
+    >>> from activebias import ActiveBias
+    >>> ActiveBias("wtc", num_instances=4, num_classes=2)
+    ActiveBias('wtc', num_instances=4, num_classes=2, epoch=None: does not emphasise yet)
+    """
+    state = "does not emphasise yet"
+    if bias.method.statistic is None:
+        state = "emphasises nothing"
+    elif bias.emphasises:
+        state = f"emphasises by {'weights' if bias.method.order == 'scan' else 'draws'}"
+    sizes = f"num_instances={bias.num_instances}, num_classes={bias.num_classes}"
+    return f"ActiveBias({bias.method.name!r}, {sizes}, epoch={bias.epoch}: {state})"
+
+
 def metrics(bias: "ActiveBias") -> dict[str, float]:
     """Return the numbers of `ActiveBias.metrics`.
 

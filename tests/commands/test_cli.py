@@ -29,18 +29,11 @@ FLAGS = {
     "demo": COMMON | {"--trials", "--seed", "--quiet"},
     "recipes": {"--json", "--debug", "--help"},
     "train": RUNS
-    | {
-        "--method",
-        "--burn-in",
-        "--noise",
-        "--images",
-        "--csv",
-        "--target",
-        "--conll",
-        "--validation",
-        "--like",
-    },
-    "compare": RUNS | {"--methods", "--noise", "--trials", "--side-by-side"},
+    | {"--method", "--burn-in", "--noise", "--like"}
+    | {"--images", "--csv", "--target", "--conll", "--validation"},
+    "compare": RUNS
+    | {"--methods", "--noise", "--search", "--trials", "--side-by-side", "--splits", "--minutes", "--burn-in"}
+    | {"--images", "--csv", "--target", "--conll"},
     "reproduce": RUNS | {"--methods", "--trials", "--side-by-side"},
     "figures": COMMON | {"--seed"},
     "theory": {"--seed", "--json", "--debug", "--help"},

@@ -48,7 +48,7 @@ def test_the_gpu_computes_what_the_cpu_computes(method, window, graphs):
         if graphs:
             bias.sampler(batch_size=64)  # a known batch size: the GPU's steps are graphs from the start
         bias.set_epoch(0)
-    assert bool(made[1]._memory._graphed_step._graphs) == graphs
+    assert bool(made[1]._memory._gpu._graphed_loss_step._graphs) == graphs
     for index, prob in batches(30):
         on_cpu, on_gpu = (bias.weight(index).cpu() for bias in made)
         torch.testing.assert_close(on_gpu, on_cpu, atol=1e-5, rtol=1e-5)
@@ -79,7 +79,7 @@ def test_a_step_does_not_wait_for_the_device(method, window, storage, graphs, no
     torch.cuda.set_sync_debug_mode("error")
     bias.loss(logits, targets, index).backward()
     bias.loss(logits, targets, from_a_loader).backward()
-    assert graphs or bias._memory._graphed_step._seen[(64,)] == 2
+    assert graphs or bias._memory._gpu._graphed_loss_step._seen[(64,)] == 2
     bias.loss(token_logits, targets.view(4, 16), index.view(4, 16)).backward()
     bias.weigh(logits.sum(-1), torch.full((64,), 0.5, device="cuda"), index).backward()
     bias.weight(index)

@@ -47,7 +47,12 @@ def pretend_gpu(monkeypatch):
         graphs.append(PretendGraph(graphed._function, inputs, outputs))
         return activebias.graphs._Recorded(graphs[-1], inputs, outputs)
 
-    for module in (activebias.active_bias, activebias.history, activebias.memory, activebias.metrics):
+    for module in (
+        activebias.active_bias,
+        activebias.history,
+        activebias.memory,
+        activebias.metrics,
+    ):
         monkeypatch.setattr(module, "native", lambda array: array)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())

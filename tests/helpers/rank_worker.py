@@ -57,6 +57,31 @@ def train(rank, num_ranks, method, num_instances=150, accumulate=1):
     return report(bias, model.module, drawn)
 
 
+def weigh_otherwise(rank, num_ranks, loss):
+    """Train with weights of the user's own, or several labels, on a data set whose last batch is padded."""
+    inputs, targets = digits(37)
+    multi_label = loss == "labels"
+    bias = ab.ActiveBias("wpv", num_instances=37, num_classes=10, multi_label=multi_label)
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = bias.loader(TensorDataset(inputs, targets), 16 // num_ranks)
+    drawn, own = [], torch.linspace(0.1, 2, 37)
+    for epoch in range(2):
+        bias.set_epoch(epoch)
+        for index, (batch, labels) in loader:
+            drawn.append(index.tolist())
+            options = {
+                "class": {"class_weight": torch.linspace(0.5, 3, 10)},
+                "sample": {"sample_weight": own[index]},
+                "labels": {},
+            }[loss]
+            labels = nn.functional.one_hot(labels, 10) if multi_label else labels
+            optimizer.zero_grad()
+            bias.loss(model(batch), labels, index, **options).backward()
+            optimizer.step()
+    return report(bias, model.module, drawn)
+
+
 def weigh_by_hand(rank, num_ranks, reduction=None):
     """Use the two halves, with a loss of one's own, on a data set whose last batch must be filled up.
 

@@ -17,14 +17,16 @@ ARROWS = {
     "own": ("core", "training", "runs"),
     "lab.data": ("core", "training"),
     "lab.models": ("core", "training"),
-    "lab.experiment": ("core", "training", "lab.data"),
-    "lab.side_by_side": ("core", "training", "lab.data", "lab.models", "lab.experiment"),
+    "lab.peers": ("core", "training"),
+    "lab.experiment": ("core", "training", "lab.data", "lab.peers"),
+    "lab.side_by_side": ("core", "training", "lab.data", "lab.models", "lab.peers", "lab.experiment"),
     "lab": (
         "core",
         "training",
         "runs",
         "lab.data",
         "lab.models",
+        "lab.peers",
         "lab.experiment",
         "lab.side_by_side",
     ),
@@ -49,7 +51,7 @@ CORE_DOORS = ("internal", "emphasis", "statistics", "_lazy")
 FREE_OF_CORE_DOORS = ("core", "integrations")
 ON_TOP = ("cli", "__main__")
 # Rooms whose names the package itself offers. It imports them when they are first used.
-OFFERED = ("runs", "own")
+OFFERED = ("runs", "own", "lab")
 
 
 class Import(NamedTuple):

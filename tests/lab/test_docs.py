@@ -13,6 +13,6 @@ def test_the_blocks_run(tmp_path, monkeypatch, capsys):
     names = {}
     for block in blocks:
         exec(compile(block, str(DOCS), "exec"), names)
-    assert "own, 3 trials, 12 epochs" in capsys.readouterr().out
+    assert "own: 3 splits into 360 training, 120 validation and 120 test examples." in capsys.readouterr().out
     assert [result.method for result in names["results"]] == ["scan", "wd"] * 2
     assert (tmp_path / "runs" / "digits-clean.jsonl").exists()

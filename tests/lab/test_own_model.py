@@ -1,10 +1,14 @@
 """A user's own model, data and method."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import activebias as ab
 from activebias import lab
@@ -23,45 +27,42 @@ def net():
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
 
 
-def numbered_from(first):
+def three_classes():
     inputs, labels = made_up_data()
-    return inputs, labels + first
+    return inputs, labels + (inputs[:, 1] > 0)
 
 
 TWO_OF_ONE_NAME = [
     ab.Method("mine", statistic=lambda e: e.mean, weights=how) for how in ("equal", "emphasis")
 ]
-SHORT = {"trials": 2, "epochs": 4, "burn_in": 2, "batch_size": 20}
+SHORT = {"splits": 2, "epochs": 4, "burn_in": 2, "batch_size": 20}
 
 
 def test_own_model_data_and_method(tmp_path):
     entropy = ab.Method("went", statistic=lambda e: e.mean * (1 - e.mean) ** 2, weights="emphasis")
-    results = lab.compare(
-        net, made_up_data(0), made_up_data(1), methods=["scan", "wpv", entropy], out=tmp_path, **SHORT
-    )
-    assert len(results) == 6
-    assert {result.method for result in results} == {"scan", "wpv", "went"}
-    text = lab.comparison_table(results).to_text()
-    assert "went" in text
-    assert "2 trials" in text
+    found = lab.compare(net, made_up_data(0), methods=["scan", "wpv", entropy], out=tmp_path, **SHORT)
+    assert [(each.method, each.seed) for each in found.results] == [
+        (name, split) for split in (0, 1) for name in ("scan", "wpv", "went")
+    ]
+    assert found.sizes == (72, 24, 24)
+    assert "went" in str(found)
+    assert "2 splits" in found.verdict
 
 
 def test_arrays_do_and_trials_can_be_repeated(tmp_path):
-    train, test = (tuple(each.numpy() for each in made_up_data(seed)) for seed in (0, 1))
     torch.manual_seed(3)
-    first = lab.compare(net, train, test, out=tmp_path / "a", **SHORT)
+    arrays = tuple(each.numpy() for each in made_up_data(0))
+    first = lab.compare(net, arrays, out=tmp_path / "a", **SHORT)
     torch.manual_seed(4)
-    second = lab.compare(net, made_up_data(0), made_up_data(1), out=tmp_path / "b", **SHORT)
+    second = lab.compare(net, made_up_data(0), out=tmp_path / "b", **SHORT)
     # nn.Dropout draws from torch's global state, and still every trial comes out the same.
-    assert [result.test_error for result in first] == [result.test_error for result in second]
+    assert [result.test_error for result in first.results] == [result.test_error for result in second.results]
 
 
 def test_other_data_or_models_are_other_results(tmp_path):
-    lab.compare(net, made_up_data(0), made_up_data(1), methods=["scan"], out=tmp_path, **SHORT)
-    lab.compare(net, made_up_data(2), made_up_data(1), methods=["scan"], out=tmp_path, **SHORT)
-    lab.compare(
-        lambda: nn.Linear(6, 2), made_up_data(0), made_up_data(1), methods=["scan"], out=tmp_path, **SHORT
-    )
+    lab.compare(net, made_up_data(0), methods=["scan"], out=tmp_path, **SHORT)
+    lab.compare(net, made_up_data(2), methods=["scan"], out=tmp_path, **SHORT)
+    lab.compare(lambda: nn.Linear(6, 2), made_up_data(0), methods=["scan"], out=tmp_path, **SHORT)
     assert len({result.key.config_hash for result in lab.ResultStore(tmp_path).load("own")}) == 3
 
 
@@ -118,21 +119,20 @@ class DrawnByNumPy(WithActivation):
 def test_a_model_is_known_by_what_it_computes(tmp_path, before, after):
     messages = []
     arguments = {"methods": ["scan"], "out": tmp_path, "listener": lab.Listener(on_message=messages.append)}
-    results = [
-        lab.compare(model, made_up_data(0), made_up_data(1), **arguments, **SHORT)
-        for model in (before, after, before)
-    ]
+    results = [lab.compare(model, made_up_data(0), **arguments, **SHORT) for model in (before, after, before)]
     assert str(before()) == str(after())
     assert results[0] == results[2]
-    assert results[0][0].key != results[1][0].key
+    assert results[0].results[0].key != results[1].results[0].key
     # The third asks for the model of the first.
-    assert messages == [f"2 of 2 results are read from {tmp_path / 'own.jsonl'}, not trained again."]
+    assert [text for text in messages if "read from" in text] == [
+        f"2 of 2 splits are read from {tmp_path / 'own.jsonl'}, not trained again."
+    ]
 
 
 def test_results_from_the_store_are_announced_without_a_listener_too(tmp_path, capsys):
     for _ in range(2):
-        lab.compare(net, made_up_data(0), made_up_data(1), methods="scan", out=tmp_path, **SHORT)
-    assert capsys.readouterr().err.startswith("2 of 2 results are read from ")
+        lab.compare(net, made_up_data(0), methods="scan", out=tmp_path, **SHORT)
+    assert capsys.readouterr().err.endswith("own.jsonl, not trained again.\n")
 
 
 def test_a_model_that_cannot_bear_other_weights_is_known_by_its_own():
@@ -170,7 +170,7 @@ def test_own_methods_of_one_name_and_another_rule_are_other_results(tmp_path):
     weighs = ab.Method("mine", statistic=variance, weights="emphasis")
     draws = ab.Method("mine", statistic=variance, order="emphasis")
     first, second, third = (
-        lab.compare(net, made_up_data(0), made_up_data(1), methods=["scan", method], **arguments)
+        lab.compare(net, made_up_data(0), methods=["scan", method], **arguments).results
         for method in (weighs, draws, weighs)
     )
     assert first == third
@@ -186,12 +186,12 @@ def test_own_methods_of_one_name_and_another_rule_are_other_results(tmp_path):
 @pytest.mark.parametrize("methods", ["scan, wpv", ("scan", "wpv")])
 def test_methods_and_noise_as_on_the_command_line(tmp_path, methods):
     arguments = {"methods": methods, "noise": "uniform_other:0.2", "out": tmp_path, **SHORT}
-    results = lab.compare(net, made_up_data(0), made_up_data(1), **arguments)
+    results = lab.compare(net, made_up_data(0), **arguments).results
     assert [result.method for result in results] == ["scan", "wpv"] * 2
-    assert results[0].details["wrong_labels"] == 24
+    assert results[0].details["wrong_labels"] == 14  # a fifth of 72
     (result, _) = lab.compare(
-        net, made_up_data(0), made_up_data(1), **arguments | {"methods": ab.METHODS["wd"], "noise": 0.5}
-    )
+        net, made_up_data(0), **arguments | {"methods": ab.METHODS["wd"], "noise": 0.5}
+    ).results
     assert result.method == "wd"
     assert result.config["noise"]["kind"] == "uniform"
 
@@ -202,10 +202,11 @@ def test_own_tagging(tmp_path):
     labels = (inputs[..., 0] > 0).long()
     labels[:, 5:] = -100
     data = (inputs, labels)
-    results = lab.compare(lambda: nn.Linear(6, 2), data, data, methods=["scan", "wtc"], out=tmp_path, **SHORT)
-    assert all(result.best_test_error < 40 for result in results)
+    settings = SHORT | {"batch_size": 4, "optimiser": lab.Optimiser("sgd", 0.5)}
+    found = lab.compare(lambda: nn.Linear(6, 2), data, methods=["scan", "wtc"], out=tmp_path, **settings)
+    assert all(result.best_test_error < 40 for result in found.results)
     with pytest.raises(ValueError, match="draws single instances"):
-        lab.compare(lambda: nn.Linear(6, 2), data, data, methods=["sd"], out=tmp_path, **SHORT)
+        lab.compare(lambda: nn.Linear(6, 2), data, methods=["sd"], out=tmp_path, **SHORT)
 
 
 def test_the_models_own_regulariser_counts(tmp_path, monkeypatch):
@@ -226,7 +227,6 @@ def test_the_models_own_regulariser_counts(tmp_path, monkeypatch):
         lab.compare(
             lambda model=model: model(6, 2),
             made_up_data(0),
-            made_up_data(1),
             methods=["scan"],
             out=tmp_path,
             optimiser=optimiser,
@@ -240,7 +240,7 @@ def test_results_cannot_go_into_a_file(tmp_path):
     with pytest.raises(
         ValueError, match=r"Expected `out` to be a folder, but .*afile is a file: choose another"
     ):
-        lab.compare(net, made_up_data(0), made_up_data(1), out=tmp_path / "afile", **SHORT)
+        lab.compare(net, made_up_data(0), out=tmp_path / "afile", **SHORT)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,18 @@ def test_results_cannot_go_into_a_file(tmp_path):
     [
         ({"model": nn.Linear(6, 2)}, TypeError, "Expected `model` to be a function that builds a new model"),
         ({"model": lambda: 3}, TypeError, "Expected `model` to build a torch.nn.Module"),
-        ({"train": 3}, TypeError, r"Expected `train` to be a pair \(inputs, labels\)"),
-        ({"train": (np.zeros((3, 6)), np.zeros(3))}, TypeError, "integer labels"),
+        ({"data": 3}, TypeError, r"Expected `data` to be a pair \(inputs, labels\)"),
+        ({"data": (np.zeros((3, 6)), np.full(3, 0.5))}, TypeError, "classes, but got fractions"),
+        ({"data": (np.zeros((3, 6)), [1, 2])}, ValueError, "got 3 inputs and 2 labels"),
+        ({"data": (np.full((3, 6), np.nan), [0, 1, 1])}, ValueError, "3 of 3 examples have NaN"),
+        ({"data": ([["a"], ["b"]], [0, 1])}, TypeError, "encode words and categories as numbers"),
+        ({"data": (np.zeros((2, 6)), ["a", None])}, ValueError, "1 are missing"),
+        ({"data": (np.zeros((4, 6)), [0, 0, 1, 1])}, ValueError, "4 examples are too few"),
+        ({"data": (np.zeros((9, 5)), [0, 1, 2] * 3)}, ValueError, "it raised RuntimeError"),
+        ({"data": (np.zeros((9, 6), int), [0, 1, 2] * 3)}, ValueError, "give float inputs"),
+        ({"splits": 0}, ValueError, "Expected `splits` to be at least 1"),
+        ({"minutes": 0}, ValueError, "Expected `minutes` to be above 0"),
+        ({"test": 0.9}, ValueError, "their sum must be below 1"),
         ({"methods": ["wvp"]}, ValueError, "Did you mean 'wpv'"),
         ({"epochs": 0}, ValueError, "Expected `epochs` to be at least 1"),
         (
@@ -265,18 +275,8 @@ def test_results_cannot_go_into_a_file(tmp_path):
         ({"methods": ["wpv", "SGD-WPV"]}, ValueError, "but got 'wpv' twice"),
         ({"noise": "lots"}, ValueError, "Expected `noise` to be a share such as 0.1"),
         ({"noise": "human:worst"}, ValueError, "Expected `noise` to be of a kind that is drawn"),
-        (
-            {"train": numbered_from(1)},
-            ValueError,
-            r"Expected `train` to have labels .* 0 to 1, but got 2: number",
-        ),
-        (
-            {"test": numbered_from(1)},
-            ValueError,
-            "Expected `test` to have labels .* give the model 3 outputs",
-        ),
-        ({"test": numbered_from(-1)}, ValueError, "Expected `test` to have labels from 0 on .* but got -1"),
-        ({"train": (torch.zeros(0, 6), [])}, (TypeError, ValueError), "Expected `train` to"),
+        ({"data": three_classes()}, ValueError, "every class of `data`, 3, but it has 2: give the model 3"),
+        ({"data": (torch.zeros(0, 6), [])}, (TypeError, ValueError), "Expected `data` to hold at least one"),
         (
             {"model": lambda: nn.LSTM(6, 2)},
             TypeError,
@@ -286,7 +286,62 @@ def test_results_cannot_go_into_a_file(tmp_path):
     ],
 )
 def test_refusals(tmp_path, change, error, message):
-    arguments = {"model": net, "train": made_up_data(0), "test": made_up_data(1), **SHORT} | change
-    model, train, test = (arguments.pop(name) for name in ("model", "train", "test"))
+    arguments = {"model": net, "data": made_up_data(0), **SHORT} | change
     with pytest.raises(error, match=message):
-        lab.compare(model, train, test, out=tmp_path, **arguments)
+        lab.compare(**arguments, out=tmp_path, quiet=True)
+
+
+def as_words(labels):
+    return [("no", "yes")[label] for label in labels]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, y: (x.double().numpy(), y.numpy()),
+        lambda x, y: (x.tolist(), as_words(y)),
+        lambda x, y: (pd.DataFrame(x.double().numpy()), pd.Series(as_words(y))),
+        lambda x, y: (x, 7 + 2 * y),
+        lambda x, y: (x, y.bool().numpy()),
+        lambda x, y: (x.numpy(), y.double().numpy()[:, None]),
+        lambda x, y: TensorDataset(x, y),
+    ],
+    ids=["float64", "lists and words", "pandas", "other numbers", "booleans", "a column", "a data set"],
+)
+def test_inputs_and_labels_of_many_types_are_the_same_data(tmp_path, change):
+    first, second = (
+        lab.compare(net, data, methods="scan,wtc", out=tmp_path / name, quiet=True, **SHORT)
+        for name, data in (("a", made_up_data()), ("b", change(*made_up_data())))
+    )
+    assert [each.test_error for each in first.results] == [each.test_error for each in second.results]
+
+
+def test_a_model_in_float64_gets_float64(tmp_path):
+    inputs, labels = made_up_data()
+    found = ab.compare(
+        lambda: net().double(),
+        (inputs.numpy(), labels),
+        methods="scan,wtc",
+        out=tmp_path,
+        quiet=True,
+        **SHORT,
+    )
+    assert len(found.results) == 4
+
+
+def test_a_model_that_memorises_is_warned_of_once(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(60, 100, generator=generator), torch.arange(60) % 2
+
+    def large():
+        return nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 2))
+
+    optimiser = lab.Optimiser("adam", 0.01)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = lab.compare(
+            large, (inputs, labels), splits=3, epochs=14, optimiser=optimiser, out=tmp_path, quiet=True
+        )
+    found_warnings = [each for each in caught if issubclass(each.category, ab.MemorisationWarning)]
+    assert len(found_warnings) == 1
+    assert "3 of 3 splits" in found.warnings[0]

@@ -12,6 +12,7 @@ from activebias.lab.cookbook import RECIPES, get_recipe
 from activebias.lab.data.human_labels import annotation_key
 from activebias.lab.experiment.place import Place, check_folder
 from activebias.lab.experiment.recipe import Noise, Recipe
+from activebias.lab.experiment.sides import Side, find_side
 from activebias.training.reading import DataError
 
 
@@ -38,29 +39,33 @@ def find_rows(names: Sequence[str] | None, *, epochs: int | None = None) -> list
     return [recipe for recipe in recipes if recipe.row is not None]
 
 
-def find_methods(text: str | None, recipe: Recipe, *, keep_applicable: bool = False) -> list[str]:
+def find_methods(
+    text: str | None, recipe: Recipe, *, keep_applicable: bool = False, peers: bool = False
+) -> list[str]:
     """Return the names of the methods in a text such as "scan,wpv"; a wrong name is a usage error.
 
-    With `keep_applicable`, methods that the recipe cannot use are ignored instead of refused.
+    With `keep_applicable`, methods that the recipe cannot use are ignored instead of refused. With `peers`,
+    the text may also name peers ("gce", "wtc+gce").
     """
     words = list(recipe.methods) if text is None else text.split(",")
+    find = find_side if peers else lambda word: Side(get_method(word))
     try:
-        methods = [get_method(word.strip()) for word in words if word.strip()]
+        methods = [find(word.strip()) for word in words if word.strip()]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    drawing = [method.name for method in methods if method.order != "scan"]
+    drawing = [side.name for side in methods if side.method.order != "scan"]
     if recipe.metric == "entity F1" and drawing:
         if not keep_applicable:
             raise typer.BadParameter(
                 f"{recipe.name} tags sentences, whose words train together: use scan, wd, we, wpv or wtc, "
                 f"not {', '.join(drawing)}."
             )
-        methods = [method for method in methods if method.order == "scan"]
+        methods = [side for side in methods if side.method.order == "scan"]
     if not methods:
         raise typer.BadParameter(
             "Expected `--methods` to name at least one method that applies, such as scan,wpv."
         )
-    return list(dict.fromkeys(method.name for method in methods))
+    return list(dict.fromkeys(side.name for side in methods))
 
 
 def find_folder(out: Path) -> Path:

@@ -1,6 +1,7 @@
-"""`activebias compare`: the methods of a recipe, tested against their baselines."""
+"""`activebias compare`: the methods of a recipe, or on the user's data, tested against their baselines."""
 
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -8,14 +9,12 @@ from activebias.commands.shared import (
     Data,
     Debug,
     Device,
-    Epochs,
     Json,
-    Methods,
     NoiseText,
     NumTrials,
+    OnceCommand,
     Out,
     Quiet,
-    RecipeName,
     Seed,
     SideBySide,
     print_json,
@@ -25,16 +24,59 @@ from activebias.commands.shared import (
 
 app = typer.Typer()
 
+Search = Annotated[
+    bool,
+    typer.Option("--search", help="First search each method's settings on a part of the training data."),
+]
 
-@app.command(epilog="Example: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1")
+
+@app.command(
+    cls=OnceCommand,
+    epilog="Example: activebias compare mnist-fc --methods scan,wpv,wtc --trials 3 --noise 0.1; on own data: "
+    "activebias compare --csv wine.csv --target quality --minutes 5",
+)
 @reports_errors
 def compare(
-    recipe_name: RecipeName,
-    methods: Methods = None,
+    recipe_name: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="The column of the table with the labels.")
+    ] = None,
+    conll: Annotated[
+        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            help="Methods, separated by commas (default: the recipe's; for own data scan,wtc,wpv,we).",
+        ),
+    ] = None,
     trials: NumTrials = None,
+    splits: Annotated[
+        int | None, typer.Option("--splits", min=1, help="Own data: number of splits (default: 10).")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Own data: a budget; fewer splits may be finished.")
+    ] = None,
+    burn_in: Annotated[
+        int | None,
+        typer.Option("--burn-in", min=0, help="Own data: epochs without emphasis (default: a fifth)."),
+    ] = None,
     noise: NoiseText = None,
+    search: Search = False,
     seed: Seed = 0,
-    epochs: Epochs = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", min=1, help="Epochs (default: the recipe's; 30 for own data)."),
+    ] = None,
     out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
@@ -43,7 +85,43 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train the methods of a recipe, and test them against their baselines."""
+    """Compare methods with their baselines: on a recipe of the paper, or on your own data.
+
+    Methods may be the paper's (wtc), peers (gce) or both (wtc+gce). With --search every one of them gets the
+    same search of its learning rate and its parameter, on a validation part of a recipe's training data.
+    """
+    sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) != 1:
+        came = " and ".join(given) or "none"
+        raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    if recipe_name is None:
+        _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
+        _refuse({"--search": search or None}, "recipes")
+        if (csv is None) != (target is None):
+            raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+        from activebias.commands.compare_own import Source, compare_own
+
+        compare_own(
+            Source(images, csv, target, conll),
+            methods=methods,
+            splits=splits,
+            minutes=minutes,
+            epochs=epochs,
+            burn_in=burn_in,
+            out=out,
+            device=device,
+            side_by_side=side_by_side,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    if Path(recipe_name).exists():
+        raise typer.BadParameter(
+            f"{recipe_name!r} is a file or folder: use `--csv {recipe_name} --target COLUMN` for a table, "
+            f"`--images {recipe_name}` for images, or `--conll {recipe_name}` for tagged text."
+        )
+    _refuse({"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}, "own data")
     from activebias.commands.choosing import find_methods, find_place, find_recipe
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion
@@ -53,7 +131,13 @@ def compare(
     recipe = find_recipe(recipe_name, noise=noise, epochs=epochs)
     seeds = range(seed, seed + (trials or recipe.trials))
     place = find_place(out, data, device, side_by_side)
-    results = run(recipe, find_methods(methods, recipe), seeds, place, quiet=quiet or as_json)
+    names = find_methods(methods, recipe, peers=True)
+    if search:
+        from activebias.commands.searching import compare_searched
+
+        compare_searched(recipe, names, seeds, place, as_json=as_json, quiet=quiet)
+        return
+    results = run(recipe, names, seeds, place, quiet=quiet or as_json)
     if as_json:
         print_json(summary(results))
         return
@@ -62,3 +146,11 @@ def compare(
     for line in (conclusion(results), *notes(recipe, results)):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")
+
+
+def _refuse(options: dict[str, Any], kind: str) -> None:
+    """Refuse options that are for the other kind of data."""
+    for name, value in options.items():
+        if value is not None:
+            more = " Use `--splits`." if name == "--trials" else ""
+            raise typer.BadParameter(f"`{name}` is for {kind}.{more}")

@@ -8,6 +8,7 @@ from rich.console import Console
 from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
+from activebias.lab.experiment.sides import Side
 from activebias.lab.result_tables import display_name
 from activebias.lab.trials import count_epochs, missing_runs, run_trials
 from activebias.training.progress import Progress, error_console, show_epochs
@@ -18,7 +19,7 @@ _SECONDS_BETWEEN_LINES = 60.0
 
 def run(
     recipe: Recipe,
-    methods: Sequence[str],
+    methods: Sequence[str | Side],
     seeds: Sequence[int],
     place: Place,
     *,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from activebias.lab.own_model import compare as compare
     from activebias.lab.result_tables import comparison_table as comparison_table
     from activebias.lab.run_folder import train_recipe as train_recipe
+    from activebias.lab.split_comparison import SplitComparison as SplitComparison
     from activebias.lab.trials import run_trials as run_trials
 
 _MODULES = {
@@ -30,6 +31,7 @@ _MODULES = {
     "ResultStore": "experiment.store",
     "TrialResult": "experiment.results",
     "comparison_table": "result_tables",
+    "SplitComparison": "split_comparison",
     "compare": "own_model",
     "run_trials": "trials",
     "train_recipe": "run_folder",

@@ -30,7 +30,7 @@ _STYLES: Final[Mapping[str, tuple[str, object]]] = {
     "wtc": ("#8a4fbf", (0, (7, 2.2))),
 }
 _OWN_COLOURS: Final = ("#0072b2", "#cc79a7", "#000000", "#e69f00")
-_INK, _FAINT = "#333333", "#8c8c8c"
+INK, FAINT = "#333333", "#8c8c8c"
 _LABEL_POINTS = 8.5
 _AXIS_TITLES: Final = {"test_error": "test error (%)", "train_error": "training error (%)"}
 
@@ -75,9 +75,9 @@ def convergence_figure(
         if name:
             shown = [result for result in results if result.method in methods]
             number = "" if num_trials(shown) == num_trials(results) else f", {trials_text(shown)}"
-            axes.set_title(name + number, loc="left", fontsize=10, color=_INK)
+            axes.set_title(name + number, loc="left", fontsize=10, color=INK)
         _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, (low, high))
-    all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=_INK)
+    all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=INK)
     single = num_trials(results) == "1"
     band = "one trial" if single else f"mean of {trials_text(results)} ± standard error"
     figure.suptitle(
@@ -85,9 +85,26 @@ def convergence_figure(
         x=0.012,
         ha="left",
         fontsize=11.5,
-        color=_INK,
+        color=INK,
     )
     return figure
+
+
+def draw_mean_curves(axes: "Axes", curves: Mapping[str, Sequence[Sequence[float]]], burn_in: int) -> None:
+    """Draw the mean curve of each method without a band, from one curve per trial, and label the ends."""
+    statistics = {method: (_mean_curve(each)[0], None) for method, each in curves.items()}
+    epochs = max(len(means) for means, _ in statistics.values())
+    low, high = _limits(statistics.values(), epochs, min(burn_in, epochs))
+    _draw_panel(axes, statistics, burn_in)
+    axes.set_ylim(low, high)
+    _label_ends(axes, {method: means[-1] for method, (means, _) in statistics.items()}, epochs, (low, high))
+
+
+def colours_of(methods: Iterable[str]) -> dict[str, str]:
+    """Return the colour of every method in the figures."""
+    names = in_order(methods)
+    own = iter(_OWN_COLOURS * len(names))
+    return {name: _STYLES[name][0] if name in _STYLES else next(own) for name in names}
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> list[Path]:
@@ -169,18 +186,23 @@ def _draw_panel(
             ha="right" if wide else "left",
             va="bottom",
             fontsize=8,
-            color=_FAINT,
+            color=FAINT,
         )
     axes.set_xlim(first - 0.5, length + 0.5)
-    axes.set_xlabel("epoch", color=_INK)
+    axes.set_xlabel("epoch", color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=True))
-    axes.tick_params(colors=_INK, labelsize=8.5, length=3)
-    axes.grid(axis="y", color="#e3e3e3", linewidth=0.6)
+    plain_axes(axes, grid="y")
+
+
+def plain_axes(axes: "Axes", *, grid: Literal["x", "y"]) -> None:
+    """Remove the frame, and draw faint lines across one axis."""
+    axes.tick_params(colors=INK, labelsize=8.5, length=3)
+    axes.grid(axis=grid, color="#e3e3e3", linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        axes.spines[side].set_color(_FAINT)
+        axes.spines[side].set_color(FAINT)
 
 
 def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tuple[float, float]) -> None:
@@ -191,7 +213,7 @@ def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tu
         xycoords="axes fraction",
         va="bottom",
         fontsize=8,
-        color=_FAINT,
+        color=FAINT,
         annotation_clip=False,
     )
     low, high = limits

@@ -1,16 +1,18 @@
 """Trials trained one model at a time: the burn-in once, then every method from the end of the burn-in."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, final
 
-from activebias import ActiveBias, Method
+from activebias import METHODS, ActiveBias, Method
 from activebias.lab.experiment.place import EpochDone, Listener, Place
-from activebias.lab.experiment.prepared import Prepared, trial_result
+from activebias.lab.experiment.prepared import Prepared, check_peer, trial_result
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.rules import RunKey, name_by_rule, run_name
+from activebias.lab.experiment.sides import PLAIN, Setting, Side
 from activebias.lab.models import augment
+from activebias.lab.peers import Alone
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.entities import EntityScorer
 from activebias.training.loop import Run, Task, train_until
@@ -18,9 +20,16 @@ from activebias.training.randomness import derived_generator, derived_seed
 
 
 def build_run(
-    recipe: Recipe, data: Prepared, methods: Sequence[Method], *, seed: int, observed: bool = False
+    recipe: Recipe,
+    data: Prepared,
+    methods: Sequence[Method],
+    *,
+    seed: int,
+    setting: Setting = PLAIN,
+    observed: bool = False,
 ) -> Run:
     """Build model, optimiser and biases of a trial from its seed, for one method or a shared burn-in."""
+    optimiser = replace(recipe.optimiser, learning_rate=setting.rate * recipe.optimiser.learning_rate)
     task = Task(
         train=data.train,
         test=data.test,
@@ -29,9 +38,10 @@ def build_run(
         drop_last=True,  # floor(|D| / batch) iterations
         tokens=data.tokens,
         scorer=EntityScorer(data.dataset.class_names) if recipe.metric == "entity F1" else None,
-        learning_rate_at=recipe.optimiser.learning_rate_at,
+        learning_rate_at=optimiser.learning_rate_at,
         augment=augment if recipe.augmentation == "crop and flip" else None,
         teacher=data.teacher,
+        validation=data.validation,
     )
     model = recipe.model(data.dataset, derived_generator(seed, "weights")).to(data.device)
     # By name and rule: a stopped burn-in may belong to other methods with the same names.
@@ -47,7 +57,30 @@ def build_run(
         )
         for method in methods
     }
-    return Run(task, model, recipe.optimiser.build(model.parameters()), biases, observed=observed)
+    return Run(
+        task,
+        model,
+        optimiser.build(model.parameters()),
+        biases,
+        observed=observed,
+        objective=_objective(recipe, data, setting, seed),
+    )
+
+
+def _objective(recipe: Recipe, data: Prepared, setting: Setting, seed: int) -> Alone | None:
+    if setting.peer is None:
+        return None
+    check_peer(setting.peer, data)
+    return Alone(
+        setting.peer,
+        setting.value,
+        num_instances=data.num_instances,
+        num_classes=data.dataset.num_classes,
+        batch_size=recipe.batch_size,
+        epochs=recipe.epochs,
+        seed=seed,
+        device=data.device,
+    )
 
 
 @final
@@ -62,37 +95,45 @@ class OneByOne:
     listener: Listener
     keep_models: bool
 
-    def train(self, methods: Sequence[Method]) -> None:
-        """Train the methods and store their results: first those with a scan, then those that draw."""
-        for scans in (True, False):
-            if group := [method for method in methods if (method.order == "scan") is scans]:
-                self._train_group(group)
+    def train(self, sides: Sequence[Side]) -> None:
+        """Train the sides and store their results: first those with a scan, then those that draw."""
+        settings = dict.fromkeys(side.setting for side in sides)
+        for setting, scans in product(settings, (True, False)):
+            group = [
+                side.method
+                for side in sides
+                if side.setting == setting and (side.method.order == "scan") is scans
+            ]
+            if group:
+                self._train_group(group, setting)
 
-    def _train_group(self, methods: Sequence[Method]) -> None:
+    def _train_group(self, methods: Sequence[Method], setting: Setting) -> None:
         """Train the shared burn-in of these methods, then each method from its end."""
         recipe, listener = self.recipe, self.listener
         burn_in = min(recipe.burn_in, recipe.epochs)
-        shared = _burn_in_checkpoint(recipe, methods[0], self.seed, self.place, self.keep_models)
+        side = Side(methods[0], setting)
+        shared = _burn_in_checkpoint(recipe, side, self.seed, self.place, self.keep_models)
         branch_point: dict[str, Any] | None = None
         for method in methods:
-            own = _own_checkpoint(recipe, method, self.seed, self.place, self.keep_models)
-            run = build_run(recipe, self.data, [method], seed=self.seed)
+            side = Side(method, setting)
+            own = _own_checkpoint(recipe, side, self.seed, self.place, self.keep_models)
+            run = build_run(recipe, self.data, [method], seed=self.seed, setting=setting)
             if (state := own.read()) is not None:
                 run.load_state_dict(state)
                 listener.on_recount(burn_in - run.epoch)
             elif recipe.burn_in > 0:
-                branch_point = branch_point or self._burn_in(methods, shared)
+                branch_point = branch_point or self._burn_in(methods, setting, shared)
                 run.load_state_dict(branch_point)
-            self._train_until(run, recipe.epochs, own, method.name)
-            self._store(run, method)
+            self._train_until(run, recipe.epochs, own, side.name)
+            self._store(run, side)
             own.remove()
         if branch_point is None:  # every method resumed from its own checkpoint
             listener.on_recount(-burn_in)
         shared.remove()
 
-    def _burn_in(self, methods: Sequence[Method], checkpoint: Checkpoint) -> dict[str, Any]:
+    def _burn_in(self, methods: Sequence[Method], setting: Setting, checkpoint: Checkpoint) -> dict[str, Any]:
         """Return the state after the burn-in, which holds the history of every method."""
-        run = build_run(self.recipe, self.data, methods, seed=self.seed)
+        run = build_run(self.recipe, self.data, methods, seed=self.seed, setting=setting)
         state = checkpoint.read()
         # A stopped burn-in of another command may lack the histories of some of our methods.
         if state is not None and set(run.biases) <= set(state["biases"]):
@@ -111,37 +152,41 @@ class OneByOne:
 
         train_until(run, epochs, checkpoint, on_epoch, last=self.recipe.epochs)
 
-    def _store(self, run: Run, method: Method) -> None:
+    def _store(self, run: Run, side: Side) -> None:
         result = trial_result(
             self.recipe,
             self.data,
-            method,
+            side,
             self.seed,
             test_error=run.test_error,
             train_error=run.train_error,
+            validation_error=run.validation_error,
             seconds=run.seconds,
         )
         if self.keep_models:
-            about = {"config": self.recipe.config(), "seed": self.seed, "method": method.name}
-            path = self.place.model_path(self.recipe, run_name(method), self.seed)
+            about = {"config": self.recipe.config(), "seed": self.seed, "method": side.name}
+            path = self.place.model_path(self.recipe, name_by_rule(side.name, side.rule), self.seed)
             Checkpoint(path).write(run.state_dict() | about)
         self.place.store.append(result)
         self.listener.on_result(result)
 
 
-def _own_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
+def _own_checkpoint(recipe: Recipe, side: Side, seed: int, place: Place, kept: bool) -> Checkpoint:
     """Return the checkpoint of a one-by-one run; runs that keep their model have another checkpoint."""
-    return place.checkpoint(recipe, seed, run_name(method) + ("-kept" if kept else ""))
+    return place.checkpoint(recipe, seed, name_by_rule(side.name, side.rule) + ("-kept" if kept else ""))
 
 
-def _burn_in_checkpoint(recipe: Recipe, method: Method, seed: int, place: Place, kept: bool) -> Checkpoint:
-    name = f"burn-in-{'scan' if method.order == 'scan' else 'uniform'}"
+def _burn_in_checkpoint(recipe: Recipe, side: Side, seed: int, place: Place, kept: bool) -> Checkpoint:
+    plain = Side(METHODS["scan" if side.method.order == "scan" else "uni"], side.setting)
+    name = f"burn-in-{'scan' if side.method.order == 'scan' else 'uniform'}"
+    if side.setting != PLAIN:
+        name += f"-{name_by_rule(plain.name, plain.rule)}"
     return place.checkpoint(recipe, seed, name + ("-kept" if kept else ""))
 
 
 def remove_stopped(
     recipe: Recipe,
-    methods: Sequence[Method],
+    sides: Sequence[Side],
     seeds: Sequence[int],
     place: Place,
     stored: Collection[RunKey],
@@ -155,9 +200,9 @@ def remove_stopped(
     if not (place.folder / "checkpoints").exists():
         return
     known = {(name_by_rule(name, rule), seed) for name, seed, rule in stored}
-    for seed, method, kept in product(seeds, methods, {False, keep_models}):
-        _own_checkpoint(recipe, method, seed, place, kept).remove()
-        shared = _burn_in_checkpoint(recipe, method, seed, place, kept)
+    for seed, side, kept in product(seeds, sides, {False, keep_models}):
+        _own_checkpoint(recipe, side, seed, place, kept).remove()
+        shared = _burn_in_checkpoint(recipe, side, seed, place, kept)
         state = (shared.read() if shared.path.exists() else None) or {}
         if all((name, seed) in known for name in state.get("biases", ())):
             shared.remove()

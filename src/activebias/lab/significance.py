@@ -91,8 +91,14 @@ def estimate(values: Iterable[float]) -> Estimate:
     return Estimate(mean, math.sqrt(variance / len(numbers)))
 
 
-def paired_t_test(method: Mapping[int, float], baseline: Mapping[int, float]) -> PairedTest:
+def paired_t_test(
+    method: Mapping[int, float], baseline: Mapping[int, float], *, overlap: float = 0.0
+) -> PairedTest:
     """Test method against baseline, both given as {seed: value}, over their common seeds (two-sided).
+
+    Repeated random splits of one data set overlap, so their differences are not independent. `overlap`, the
+    test examples per other example of a split, corrects the variance of the mean for it: the factor 1 / n
+    becomes 1 / n + overlap (Nadeau and Bengio, Inference for the generalization error, 2003).
 
     If all differences are equal, the t-test has no variance to divide by. Then p is 1 if they are 0, and None
     otherwise, because a few equal differences prove nothing.
@@ -100,6 +106,9 @@ def paired_t_test(method: Mapping[int, float], baseline: Mapping[int, float]) ->
     >>> test = paired_t_test({0: 3.0, 1: 3.2, 2: 3.1, 9: 7.0}, {0: 3.3, 1: 3.4, 2: 3.5})
     >>> f"{test.n} pairs, {test.difference:.3f} ± {test.stderr:.3f}, p = {test.p_value:.4f}"
     '3 pairs, -0.300 ± 0.058, p = 0.0351'
+    >>> test = paired_t_test({0: 3.0, 1: 3.2, 2: 3.1}, {0: 3.3, 1: 3.4, 2: 3.5}, overlap=0.25)
+    >>> f"{test.difference:.3f} ± {test.stderr:.3f}, p = {test.p_value:.4f}"
+    '-0.300 ± 0.076, p = 0.0591'
     >>> paired_t_test({0: 3.0, 1: 3.0}, {0: 3.0, 1: 3.0}).p_value
     1.0
     >>> paired_t_test({0: 3.0}, {0: 3.5})
@@ -116,6 +125,7 @@ def paired_t_test(method: Mapping[int, float], baseline: Mapping[int, float]) ->
         return PairedTest(len(differences), mean, 0.0, 1.0 if abs(mean) < 1e-9 else None)
     from scipy import stats  # here, because the import is slow and a store does not need it
 
+    stderr *= math.sqrt(1 + len(differences) * overlap)
     p_value = 2 * float(stats.t.sf(abs(mean) / stderr, len(differences) - 1))
     return PairedTest(len(differences), mean, stderr, p_value)
 

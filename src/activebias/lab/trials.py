@@ -16,7 +16,8 @@ from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.rules import rule_of, run_name
+from activebias.lab.experiment.rules import name_by_rule
+from activebias.lab.experiment.sides import Side, find_side
 from activebias.lab.one_by_one import OneByOne, build_run, remove_stopped
 from activebias.lab.side_by_side import can_stack, remove_finished, run_side_by_side
 from activebias.training.checkpoints import Checkpoint
@@ -27,39 +28,39 @@ _log = logging.getLogger(__name__)
 
 def missing_runs(
     recipe: Recipe,
-    methods: Iterable[str | Method],
+    methods: Iterable[str | Method | Side],
     seeds: Iterable[int],
     place: Place,
     *,
     keep_models: bool = False,
-) -> dict[int, list[Method]]:
-    """Return the methods to train, by seed: those without a result, or (`keep_models`) without a model."""
-    resolved = _by_name(methods)
-    seeds = _checked(seeds)
-    rules = {name: rule_of(method) for name, method in resolved.items()}
-    missing = set(place.store.missing(recipe.name, recipe.config(), rules, seeds))
-    if keep_models:
-        missing |= {
-            (name, seed)
-            for name in resolved
-            for seed in seeds
-            if not place.model_path(recipe, run_name(resolved[name]), seed).exists()
-        }
-    wanted = {seed: [resolved[name] for name in resolved if (name, seed) in missing] for seed in seeds}
+) -> dict[int, list[Side]]:
+    """Return the sides to train, by seed: those without a result, or (`keep_models`) without a model."""
+    sides = _resolved(methods)
+    done = {result.key[2:] for result in place.store.load(recipe.name, recipe.config())}
+
+    def is_missing(side: Side, seed: int) -> bool:
+        if side.key(seed) not in done:
+            return True
+        path = place.model_path(recipe, name_by_rule(side.name, side.rule), seed)
+        return keep_models and not path.exists()
+
+    wanted = {seed: [side for side in sides if is_missing(side, seed)] for seed in _checked(seeds)}
     return {seed: group for seed, group in wanted.items() if group}
 
 
-def _by_name(methods: Iterable[str | Method]) -> dict[str, Method]:
-    """Return the methods by name; raise if two have the same name, which identifies results."""
-    resolved: dict[str, Method] = {}
-    for method in map(get_method, methods):
-        if method.name in resolved:
+def _resolved(methods: Iterable[str | Method | Side]) -> list[Side]:
+    """Return the sides; raise if two have the same name and settings, which identify results."""
+    resolved: dict[tuple[str, str], Side] = {}
+    for side in map(find_side, methods):
+        # A method of the user's own has a rule, which does not count here: one name, one method.
+        key = side.name, side.setting.rule
+        if key in resolved:
             raise ValueError(
-                f"Expected `methods` to have different names, but got {method.name!r} twice: rename or "
+                f"Expected `methods` to have different names, but got {side.name!r} twice: rename or "
                 "remove one of them."
             )
-        resolved[method.name] = method
-    return resolved
+        resolved[key] = side
+    return list(resolved.values())
 
 
 def _checked(seeds: Iterable[int]) -> list[int]:
@@ -77,9 +78,11 @@ def _checked_seed(value: Any) -> int:
     return seed
 
 
-def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int:
+def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Side]]) -> int:
     """Return the number of epochs of the missing runs; methods of the same order share their burn-in."""
-    burn_ins = sum(len({method.order == "scan" for method in group}) for group in missing.values())
+    burn_ins = sum(
+        len({(side.method.order == "scan", side.setting) for side in group}) for group in missing.values()
+    )
     branches = sum(len(group) for group in missing.values())
     burn_in = min(recipe.burn_in, recipe.epochs)
     return burn_ins * burn_in + branches * (recipe.epochs - burn_in)
@@ -88,7 +91,7 @@ def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Method]]) -> int
 def run_trials(
     recipe: Recipe,
     *,
-    methods: Sequence[str | Method],
+    methods: Sequence[str | Method | Side],
     seeds: Sequence[int],
     place: Place,
     dataset: Dataset | None = None,
@@ -101,8 +104,9 @@ def run_trials(
 
     Args:
         recipe: the experiment.
-        methods: names, or your own `Method`s. Name, `order` and `weights` identify the results of a
-            `Method`, so that a new statistic needs a new name.
+        methods: names of methods, of peers ("gce") or of both ("wtc+gce"), your own `Method`s, or `Side`s
+            with settings. Name, `order` and `weights` identify the results of a `Method`, so that a new
+            statistic needs a new name.
         seeds: one seed per trial.
         place: the folder of results and checkpoints, the data folder, and the device.
         dataset: the data, if it is not the recipe's data set.
@@ -110,7 +114,7 @@ def run_trials(
         keep_models: save every model with its history; train methods again whose model file is missing.
     """
     listener = listener or Listener()
-    resolved, seeds = list(_by_name(methods).values()), _checked(seeds)
+    resolved, seeds = _resolved(methods), _checked(seeds)
     missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
     _tell_known(recipe, len(resolved) * len(seeds), missing, place, listener)
     if missing:
@@ -123,7 +127,7 @@ def run_trials(
         if recipe.teacher is not None:
             teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
         # Models to keep are trained one by one, because only these checkpoints hold a whole model.
-        if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset):
+        if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset, device):
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
     listener.on_recount(0)
@@ -134,12 +138,12 @@ def run_trials(
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
     remove_finished(recipe, place, stored)
     remove_stopped(recipe, resolved, seeds, place, stored, keep_models=keep_models)
-    wanted_keys = [(each.name, seed, rule_of(each)) for seed in seeds for each in resolved]
+    wanted_keys = [side.key(seed) for seed in seeds for side in resolved]
     return [stored[key] for key in wanted_keys if key in stored]
 
 
 def _tell_known(
-    recipe: Recipe, total: int, missing: Mapping[int, Sequence[Method]], place: Place, listener: Listener
+    recipe: Recipe, total: int, missing: Mapping[int, Sequence[Side]], place: Place, listener: Listener
 ) -> None:
     """Tell the listener how many results are stored: a user who changed something expects new results."""
     known = total - sum(len(group) for group in missing.values())

@@ -10,9 +10,9 @@ def with_before_after(table: dict[str, Any], found: BeforeAfter | None, kind: Ki
     """Return the table of the comparison with sentences about the common rows.
 
     If the validation parts of the runs differ, the errors of the whole parts are left out: the last two
-    columns of the table, and the chart.
+    columns of the table, and the chart. Runs that repeat each other with other seeds are not before and after.
     """
-    if found is None:
+    if found is None or table.get("means"):
         return table
     sentences = found.sentences(THINGS[kind])
     if found.is_same_part:

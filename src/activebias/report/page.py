@@ -19,6 +19,7 @@ from activebias.report import summary
 from activebias.report.before_after import with_before_after
 from activebias.report.classes import class_rows
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
+from activebias.report.repeats import repeats
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 from activebias.runs.before_after import BeforeAfter, compare_before_after
@@ -84,7 +85,7 @@ def render(
     ]
     data: dict[str, Any] = {"runs": runs}
     if len(views) > 1:
-        table = summary.comparison(views, names)
+        table = summary.comparison(views, names) | repeats(views, names)
         data["comparison"] = with_before_after(table, before_after, views[0].info.kind)
     scripts = [plotly_source(), *(_asset(name) for name in SCRIPTS)]
     return Template(_asset("page.html")).substitute(

@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -33,6 +33,7 @@ class Task:
 
     `tokens` numbers the words in tagging. With a `scorer` the error is 100 - entity F1. `teacher` holds a
     teacher's probabilities (N, C) of the training examples. `augment` changes the first input of a batch.
+    `validation` is a part of the training data that is not trained on.
     """
 
     train: Examples
@@ -45,6 +46,7 @@ class Task:
     learning_rate_at: Callable[[int], float] | None = None
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
     teacher: Tensor | None = None
+    validation: Examples | None = None
 
     def instances(self, index: Tensor, width: int) -> Tensor:
         """Return the instances of a batch of examples: the examples themselves, or their words (B, width)."""
@@ -65,6 +67,35 @@ class EpochSeen:
 OnEpoch = Callable[[EpochSeen], object]
 
 
+class Objective(Protocol):
+    """Another loss than cross-entropy, another order, or other weights for evaluation: a peer of the lab."""
+
+    @property
+    def has_order(self) -> bool:
+        """Whether it chooses the instances of an epoch, instead of the bias's sampler."""
+
+    def begin(self, model: nn.Module) -> None:
+        """Prepare for a new model."""
+
+    def begin_epoch(self, epoch: int) -> list[Tensor]:
+        """Prepare an epoch, and return its batches of instances (none if it has no order)."""
+
+    def losses(self, losses: Tensor, logits: Tensor, instances: Tensor) -> Tensor:
+        """Return the loss of every instance, given the cross-entropy."""
+
+    def after_step(self, model: nn.Module) -> None:
+        """Look at the model after a step of the optimiser."""
+
+    def evaluating(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Give the model the weights to evaluate, until the context ends."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of its state."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load its state."""
+
+
 @final
 class Run:
     """A model in training, with the history of one method, or of several methods that share their burn-in.
@@ -78,6 +109,8 @@ class Run:
     and keeps p(y|x) of the test examples (`observers`, of the training and the test part). It reports the
     test error to its bias, which ends an automatic burn-in and warns of a model that memorises (`warnings`).
     It keeps the weights of the epoch with the lowest test error (`best_model`).
+
+    An `objective` replaces the loss or the order. If it has an order, the bias records nothing.
     """
 
     def __init__(
@@ -88,6 +121,7 @@ class Run:
         biases: Mapping[str, ActiveBias],
         *,
         observed: bool = False,
+        objective: Objective | None = None,
     ) -> None:
         """Train `model` on the device of the task's examples; `biases` has one bias per method name."""
         methods = [bias.method for bias in biases.values()]
@@ -97,9 +131,13 @@ class Run:
                 f"{[method.name for method in methods]}."
             )
         self.task, self.model, self.optimiser, self.biases = task, model, optimiser, dict(biases)
+        self.objective = objective
+        if objective is not None:
+            objective.begin(model)
         self.device = task.train.targets.device
         self.test_error: list[float] = []
         self.train_error: list[float] = []
+        self.validation_error: list[float] = []
         self.seconds = 0.0
         self.warnings: list[str] = []
         self.best_model: dict[str, Any] = {}
@@ -143,8 +181,11 @@ class Run:
         with _own_random_state(derived_seed(self.task.seed, f"epoch {self.epoch}"), self.device):
             self._train_epoch()
         see_train, see_test = [each.see for each in self.observers] or (None, None)
-        self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
-        test_error = error_of(self.model, self.task.test, self.task.scorer, see=see_test)
+        with nullcontext() if self.objective is None else self.objective.evaluating(self.model):
+            test_error = error_of(self.model, self.task.test, self.task.scorer, see=see_test)
+            self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
+            if self.task.validation is not None:
+                self.validation_error.append(error_of(self.model, self.task.validation, self.task.scorer))
         if self.observers and test_error < min(self.test_error, default=math.inf):
             self.best_model = copy.deepcopy(self.model.state_dict())
         self.test_error.append(test_error)
@@ -163,20 +204,38 @@ class Run:
                 warnings.simplefilter("ignore", NothingRightWarning)
             for bias in self.biases.values():
                 bias.set_epoch(self.epoch)
+        for index in self._batches():
+            self._train_batch(index)
+
+    def _batches(self) -> Iterator[Tensor]:
+        """Yield the batches of the epoch: the objective's, if it has an order, or the bias's."""
+        given = [] if self.objective is None else self.objective.begin_epoch(self.epoch)
+        if given:
+            yield from given
+            return
         for batch in BatchSampler(self._samplers[0], self.task.batch_size, drop_last=self.task.drop_last):
-            self._train_batch(torch.tensor(batch, device=self.device))
+            yield torch.tensor(batch, device=self.device)
 
     def _train_batch(self, index: Tensor) -> None:
         inputs, targets = self.task.train.batch(index)
         instances = self.task.instances(index, targets.shape[-1])
         losses, prob, mask = self._losses(inputs, targets, index)
-        leader, *followers = self.biases.values()
-        loss = leader.weigh(losses, prob, instances, mask=mask) + _regulariser(self.model)
-        for bias in followers:
-            bias.record(instances, prob, mask=mask)
+        loss = self._weigh(losses, prob, instances, mask) + _regulariser(self.model)
         self.optimiser.zero_grad()
         torch.autograd.backward(loss)
         self.optimiser.step()
+        if self.objective is not None:
+            self.objective.after_step(self.model)
+
+    def _weigh(self, losses: Tensor, prob: Tensor, instances: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the batch's loss by the first method, and let every method record the probabilities."""
+        if self.objective is not None and self.objective.has_order:
+            return losses.mean()
+        leader, *followers = self.biases.values()
+        loss = leader.weigh(losses, prob, instances, mask=mask)
+        for bias in followers:
+            bias.record(instances, prob, mask=mask)
+        return loss
 
     def _losses(
         self, inputs: tuple[Tensor, ...], targets: Tensor, index: Tensor
@@ -189,6 +248,8 @@ class Run:
             logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE
         ).view(targets.shape)
         prob = losses.detach().neg().exp()
+        if self.objective is not None:
+            losses = self.objective.losses(losses, logits, index)
         if self.task.teacher is not None:
             # v multiplies both losses. The history holds only the student's probability of the label.
             losses = losses + F.cross_entropy(logits, self.task.teacher[index], reduction="none")
@@ -203,6 +264,8 @@ class Run:
             "augmentation": self._augmentation.get_state(),
             "test_error": list(self.test_error),
             "train_error": list(self.train_error),
+            "validation_error": list(self.validation_error),
+            "objective": None if self.objective is None else self.objective.state_dict(),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
             "best_model": self.best_model,
@@ -221,6 +284,9 @@ class Run:
             bias.load_state_dict(state["biases"][name])
         self._augmentation.set_state(state["augmentation"].cpu())
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
+        self.validation_error = list(state.get("validation_error", ()))
+        if self.objective is not None:
+            self.objective.load_state_dict(state["objective"])
         self.seconds, self.warnings = state["seconds"], list(state["warnings"])
         if self.observers:
             self.best_model = state["best_model"]

@@ -1,5 +1,6 @@
 """Progress of reading and training on stderr: a bar on a terminal, otherwise lines."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,12 +21,13 @@ class _Pace:
     """The number of finished epochs, the total, and the rate.
 
     The rate is the mean over all finished epochs: side by side, many epochs end at once, and then none for
-    minutes.
+    minutes. `most_seconds` is a budget, after which the remaining epochs are not trained.
     """
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
-        self._started = self._last = time.monotonic()
+        self.most_seconds = math.inf
+        self._begun = self._started = self._last = time.monotonic()
 
     def count(self) -> None:
         self.done += 1
@@ -46,7 +48,8 @@ class _Pace:
         rate = self.rate()
         if rate is None:
             return None
-        return max(0.0, (self.total - self.done) / rate - (time.monotonic() - self._last))
+        most = self.most_seconds - (time.monotonic() - self._begun)
+        return max(0.0, min((self.total - self.done) / rate - (time.monotonic() - self._last), most))
 
 
 @final

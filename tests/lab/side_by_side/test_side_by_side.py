@@ -74,7 +74,7 @@ def test_side_by_side_is_one_by_one(name, scans):
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU, teacher=teacher) for seed in SEEDS]
     run = together(recipe, prepared, methods)
     burn_ins = [burnt_in(recipe, data, methods, seed) for seed, data in zip(SEEDS, prepared, strict=True)]
-    for position, (seed, method) in enumerate(run.lanes):
+    for position, (seed, method, _) in enumerate(run.lanes):
         alone = build_run(recipe, prepared[SEEDS.index(seed)], [method], seed=seed)
         alone.load_state_dict(burn_ins[SEEDS.index(seed)])
         while alone.epoch < recipe.epochs:

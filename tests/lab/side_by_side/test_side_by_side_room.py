@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-import activebias as ab
 from activebias.lab import Place, run_trials, trials
 from activebias.lab.data import load
 from activebias.lab.experiment.place import Listener
 from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.sides import find_side
 from activebias.lab.models import MnistCNN, SigmoidNet
 from activebias.lab.side_by_side import SideBySide, evaluation, plan
 from activebias.lab.side_by_side.stacking import Stack
@@ -140,7 +140,7 @@ def test_memory_that_runs_out_late_loses_no_epochs(tmp_path, monkeypatch, name, 
     )
     assert refused
     assert len(epochs) == trials.count_epochs(
-        recipe, {seed: [ab.METHODS[method] for method in methods] for seed in seeds}
+        recipe, {seed: [find_side(method) for method in methods] for seed in seeds}
     )
     expected = {(result.method, result.seed): result for result in whole}
     for result in halved:

@@ -63,18 +63,32 @@ def test_tagging_refuses_methods_that_draw(tmp_path, method):
         run_trials(recipe, methods=["scan", method], seeds=SEEDS, place=place, dataset=dataset)
 
 
-def test_models_of_ones_own_and_kept_models_are_trained_one_by_one(tmp_path):
+def test_kept_models_and_models_that_do_not_stack_are_trained_one_by_one(tmp_path):
     recipe = digits()
     kept = run_trials(recipe, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path), keep_models=True)
-    own = replace(
-        recipe,
-        name="own",
-        model=lambda data, generator: torch.nn.Sequential(
-            torch.nn.Flatten(), ToFloat(), torch.nn.Linear(64, 10)
-        ),
-    )
+    own = replace(recipe, name="own", model=lambda data, generator: own_net(torch.nn.Dropout(0.5)))
     others = run_trials(own, methods=["scan", "wpv"], seeds=[0], place=Place(tmp_path))
     assert all("side_by_side" not in result.details for result in (*kept, *others))
+
+
+def test_a_model_of_ones_own_that_stacks_is_trained_side_by_side_with_the_same_errors(tmp_path):
+    def model(data, generator):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator.initial_seed() % 2**31)
+            return own_net(torch.nn.ReLU())
+
+    own = replace(digits(), name="own", model=model)
+    alone, together = (
+        run_trials(
+            own, methods=["scan", "wpv"], seeds=SEEDS, place=Place(tmp_path / str(most), side_by_side=most)
+        )
+        for most in (1, 4)
+    )
+    assert {result.details.get("side_by_side") for result in alone} == {None}
+    assert {result.details["side_by_side"] for result in together} == {4}
+    assert [result.test_error for result in together] == [
+        pytest.approx(result.test_error) for result in alone
+    ]
 
 
 def test_a_statistic_of_ones_own_sees_and_must_return_what_it_does_alone(tmp_path):
@@ -97,6 +111,12 @@ def test_a_statistic_of_ones_own_sees_and_must_return_what_it_does_alone(tmp_pat
     arguments["methods"] = [ab.Method("bad", later_negative, weights="emphasis")]
     with pytest.raises(ValueError, match="'bad' must return finite scores of at least 0"):
         run_trials(digits(), **arguments, place=Place(tmp_path))
+
+
+def own_net(middle):
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), ToFloat(), torch.nn.Linear(64, 16), middle, torch.nn.Linear(16, 10)
+    )
 
 
 class ToFloat(torch.nn.Module):

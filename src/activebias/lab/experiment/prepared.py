@@ -8,11 +8,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from activebias import Method, TokenIndex
+from activebias import TokenIndex
 from activebias.lab.data import Dataset, load, with_noise
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.rules import rule_of
+from activebias.lab.experiment.sides import Side
+from activebias.lab.experiment.splitting import Parts, split_rows
+from activebias.lab.peers import Peer
 from activebias.training.examples import Examples
 from activebias.training.randomness import derived_generator
 
@@ -20,7 +22,11 @@ from activebias.training.randomness import derived_generator
 @final
 @dataclass(frozen=True)
 class Prepared:
-    """The data of one trial. `teacher` holds a teacher's probabilities (N, C) of the training examples."""
+    """The data of one trial. `teacher` holds a teacher's probabilities (N, C) of the training examples.
+
+    A trial of a recipe with a `split` has a validation part. `parts` are then the rows of its parts in
+    `whole`, all examples, which stay where they are.
+    """
 
     dataset: Dataset
     train: Examples
@@ -29,6 +35,9 @@ class Prepared:
     num_instances: int
     device: torch.device
     teacher: Tensor | None = None
+    validation: Examples | None = None
+    whole: Examples | None = None
+    parts: Parts | None = None
 
 
 def load_data(recipe: Recipe, root: str | Path | None = None) -> Dataset:
@@ -50,7 +59,11 @@ def prepare(
     root: str | Path | None = None,
     teacher: Tensor | None = None,
 ) -> Prepared:
-    """Draw the trial's label noise, and move all tensors to the device."""
+    """Draw the trial's split and noise, hold the validation part out, and move all tensors to the device."""
+    whole, parts = None, None
+    if recipe.split is not None:
+        whole, parts = dataset.train, split_rows(dataset.train, recipe.split, seed)
+        dataset = replace(dataset, train=whole.select(parts.train), test=whole.select(parts.test))
     if recipe.noise is not None:
         dataset = with_noise(
             dataset,
@@ -60,6 +73,11 @@ def prepare(
             annotation=recipe.noise.annotation,
             root=root,
         )
+    validation = None if whole is None or parts is None else whole.select(parts.validation)
+    if recipe.validation is not None:
+        if teacher is not None:
+            raise ValueError("Expected no `validation` in a recipe with a teacher, who has seen all of it.")
+        dataset, validation = _hold_out(dataset, recipe.validation)
     if len(dataset.train) < recipe.batch_size:
         raise ValueError(
             f"Expected `batch_size` to be at most the number of training examples, {len(dataset.train)}, "
@@ -78,7 +96,38 @@ def prepare(
         len(dataset.train) if tokens is None else tokens.num_instances,
         device,
         None if teacher is None else teacher.to(device),
+        None if validation is None else _to(device, validation),
+        whole,
+        parts,
     )
+
+
+def _hold_out(dataset: Dataset, share: float) -> tuple[Dataset, Examples]:
+    """Return the data set without a share of its training examples, and these examples.
+
+    All trials hold out the same examples, so that trials side by side share their inputs. The labels of a
+    validation part are as noisy as the others.
+    """
+    number = len(dataset.train)
+    order = torch.randperm(number, generator=derived_generator(0, "validation"))
+    held, kept = (
+        part.sort().values for part in (order[: round(share * number)], order[round(share * number) :])
+    )
+    clean = None if dataset.clean_targets is None else dataset.clean_targets[kept]
+    return replace(dataset, train=dataset.train.select(kept), clean_targets=clean), dataset.train.select(held)
+
+
+def check_peer(peer: Peer | None, data: Prepared) -> None:
+    """Raise if the peer cannot train on this data."""
+    if peer is None:
+        return
+    if data.tokens is not None and not peer.can_tag:
+        raise ValueError(
+            f"Expected a peer that can tag, because the words of a sentence train together, but got "
+            f"{peer.name!r}: use focal, label-smoothing, gce, sce or ema."
+        )
+    if data.teacher is not None:
+        raise ValueError(f"Expected no teacher with the peer {peer.name!r}: use a recipe without a teacher.")
 
 
 def _first(examples: Examples, limit: int) -> Examples:
@@ -95,11 +144,12 @@ def _to(device: torch.device, examples: Examples) -> Examples:
 def trial_result(
     recipe: Recipe,
     data: Prepared,
-    method: Method,
+    side: Side,
     seed: int,
     *,
     test_error: Sequence[float],
     train_error: Sequence[float],
+    validation_error: Sequence[float] = (),
     seconds: float,
     device: torch.device | None = None,
     **details: Any,
@@ -115,13 +165,14 @@ def trial_result(
         details["notes"] = list(data.dataset.notes)
     return TrialResult(
         recipe=recipe.name,
-        method=method.name,
+        method=side.name,
         seed=seed,
         config=recipe.config(),
         test_error=list(test_error),
         train_error=list(train_error),
+        validation_error=list(validation_error) or None,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         seconds=seconds,
         details=details,
-        rule=rule_of(method),
+        rule=side.rule,
     )

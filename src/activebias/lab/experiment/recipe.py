@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from activebias.lab.data import NOISE_KINDS, Dataset
+from activebias.lab.experiment.splitting import Split
 
 ModelFactory = Callable[[Dataset, torch.Generator], nn.Module]
 """Builds the model of a trial for a data set; the generator draws the initial weights."""
@@ -47,6 +48,19 @@ class Optimiser:
         if self.every is not None:
             drops += epoch // self.every
         return self.learning_rate * float(self.factor**drops)
+
+    def compressed(self, share: float) -> "Optimiser":
+        """Return the optimiser whose learning rate falls in a share of the epochs as far as here in all.
+
+        >>> Optimiser("sgd", 1.0, factor=0.9, every=1).compressed(0.5)
+        Optimiser(kind='sgd', learning_rate=1.0, momentum=0.0, factor=0.81, milestones=(), every=1)
+        """
+        milestones = tuple(round(share * milestone) for milestone in self.milestones)
+        if self.every is None:
+            return replace(self, milestones=milestones)
+        every = max(1, round(share * self.every))
+        factor = round(float(self.factor ** (every / (share * self.every))), 12)
+        return replace(self, milestones=milestones, every=every, factor=factor)
 
     def build(
         self, parameters: Iterable[torch.Tensor] | Iterable[dict[str, Any]], *, capturable: bool = False
@@ -118,7 +132,9 @@ class Recipe:
     `architecture` is the name of the model in the configuration. `row` is the row of the paper that the
     recipe reproduces. `half_precision` allows bf16 on a GPU, for models whose baseline error it does not
     change (`benchmarks/precision.py`). `limit` is the number of training and test examples to use: with it,
-    the tests run every recipe within seconds.
+    the tests run every recipe within seconds. `validation` is the share of the training examples that is held
+    out, in all trials the same, to choose settings and epochs. With `split`, every trial divides the training
+    examples of the data set anew into a training, a validation and a test part.
     """
 
     name: str
@@ -142,9 +158,15 @@ class Recipe:
     data_options: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
     half_precision: bool = False
+    validation: float | None = None
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         """Raise if a number is too small."""
+        if self.validation is not None and not 0 < self.validation < 1:
+            raise ValueError(
+                f"Expected `validation` to be a share between 0 and 1, but got {self.validation}."
+            )
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"Expected `{name}` to be at least {least}, but got {getattr(self, name)}.")
@@ -171,6 +193,8 @@ class Recipe:
             "metric": self.metric,
             "teacher": None if self.teacher is None else self.teacher.config(),
             "limit": self.limit,
+            "validation": self.validation,
+            "split": None if self.split is None else dict(vars(self.split)),
         }
 
     def shortened(self, epochs: int) -> "Recipe":
@@ -182,6 +206,16 @@ class Recipe:
             raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}.")
         burn_in = min(round(self.burn_in * epochs / self.epochs), epochs - 1)
         return replace(self, epochs=epochs, burn_in=burn_in)
+
+    def compressed(self, epochs: int) -> "Recipe":
+        """Return the recipe with another number of epochs, and burn-in and schedule in proportion.
+
+        >>> optimiser = Optimiser("sgd", 1.0, factor=0.5, milestones=(80, 100)).compressed(0.1)
+        >>> [optimiser.learning_rate_at(epoch) for epoch in (7, 8, 10)]
+        [1.0, 0.5, 0.25]
+        """
+        optimiser = self.optimiser.compressed(epochs / self.epochs)
+        return replace(self.shortened(epochs), optimiser=optimiser)
 
     def limited(self, limit: int) -> "Recipe":
         """Return the recipe on the first `limit` training and test examples."""

@@ -87,7 +87,8 @@ class TrialResult:
 
     `config` holds the settings that affect the numbers, and no others: it is part of the key. Other facts
     (such as the number of models side by side) are in `details`. `rule` describes how a user's method
-    emphasises. It is part of the key too; the paper's methods have no rule.
+    emphasises, or the settings of a peer. It is part of the key too; the paper's methods have no rule.
+    `validation_error` has the errors on a held-out part of the training data, if there is one.
 
     >>> result = TrialResult(recipe="digits", method="wpv", seed=0, config={"noise": 0.2}, device="cpu",
     ...                      seconds=1.5, test_error=[9.0, 4.0, 5.0], train_error=[8.0, 3.0, 2.0])
@@ -107,6 +108,7 @@ class TrialResult:
     time: str = field(default_factory=_now)
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
     rule: str | None = None
+    validation_error: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         """Raise now, while the run is known, if the result could not be stored or compared later."""
@@ -119,6 +121,8 @@ class TrialResult:
             raise ValueError(f"Expected `seed` to be an int of at least 0, but got {self.seed!r}")
         object.__setattr__(self, "test_error", _curve(self.test_error, "test_error"))
         object.__setattr__(self, "train_error", _curve(self.train_error, "train_error"))
+        if self.validation_error is not None:
+            object.__setattr__(self, "validation_error", _curve(self.validation_error, "validation_error"))
         for name, value in (("device", self.device), ("time", self.time), ("rule", self.rule or "")):
             if not isinstance(value, str):
                 raise ValueError(f"Expected `{name}` to be a string, but got {value!r}")
@@ -154,6 +158,18 @@ class TrialResult:
         return best_error(self.train_error)
 
     @property
+    def best_validation_error(self) -> float | None:
+        """The minimum over epochs of the error on the validation part; None without a validation."""
+        return None if self.validation_error is None else best_error(self.validation_error)
+
+    @property
+    def chosen_test_error(self) -> float | None:
+        """The test error at the first epoch with the best validation error; None without a validation."""
+        if self.validation_error is None:
+            return None
+        return self.test_error[self.validation_error.index(best_error(self.validation_error))]
+
+    @property
     def key(self) -> ResultKey:
         """The identity of this result in the store."""
         return ResultKey(self.recipe, config_hash(self.config), self.method, self.seed, self.rule)
@@ -172,6 +188,8 @@ class TrialResult:
         line |= {"config": self.config, "device": self.device, "seconds": self.seconds}
         line |= {"versions": self.versions, "time": self.time, "details": self.details}
         line["curves"] = {"test_error": self.test_error, "train_error": self.train_error}
+        if self.validation_error is not None:
+            line["curves"]["validation_error"] = self.validation_error
         return json.dumps(line, allow_nan=False, ensure_ascii=False)
 
     @staticmethod
@@ -198,6 +216,7 @@ class TrialResult:
             train_error=curves["train_error"],
             details=line.get("details", {}),
             rule=line.get("rule"),
+            validation_error=curves.get("validation_error"),
         )
         for name in METRICS:
             # Metrics edited by hand, which contradict the curves, must not reach a table.

@@ -1,5 +1,7 @@
 """The identity of a user's method in a result, beside its name."""
 
+import re
+
 from activebias import Method
 
 # Method, seed and rule: the identity of a result within a recipe and configuration.
@@ -36,5 +38,11 @@ def name_by_rule(name: str, rule: str | None) -> str:
 
     >>> name_by_rule("wpv", None), name_by_rule("mine", "order emphasis, weights equal")
     ('wpv', 'mine-emphasis-equal')
+    >>> name_by_rule("wtc+gce", "q 0.5, learning rate × 0.333")
+    'wtc+gce-q-0.5-learning-rate-x-0.333'
     """
-    return name if rule is None else f"{name}-{rule.removeprefix('order ').replace(', weights ', '-')}"
+    if rule is None:
+        return name
+    rule = rule.removeprefix("order ").replace(", weights ", "-").replace("×", "x")
+    words = re.sub(r"[^\w.]+", "-", rule)
+    return f"{name}-{words}"

@@ -5,7 +5,7 @@ The methods of a trial share the numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -14,7 +14,9 @@ from torch import Tensor
 from activebias.internal import epoch_generator
 from activebias.lab.experiment.prepared import Prepared
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.splitting import Parts
 from activebias.lab.models import draw_shifts
+from activebias.training.examples import Examples
 from activebias.training.randomness import derived_generator, derived_seed
 
 
@@ -25,25 +27,36 @@ class EpochNumbers:
 
     `order` (S, T, B): the examples in a scan, or drawn uniformly. `uniform` (S, T, B): float64, for draws by
     emphasis, or None. `shifts` (S, T, 3, B): the crop positions of the images, and which images are flipped.
-    `widths`: in tagging, the length of the longest sentence of every iteration.
+    `widths`: in tagging, the length of the longest sentence of every iteration. `chance` (S, T, B): float32,
+    for the peers that draw within a batch.
     """
 
     order: Tensor
     uniform: Tensor | None
     shifts: Tensor | None
     widths: list[int] | None
+    chance: Tensor | None = None
 
     def overwritten_by(self, new: "EpochNumbers") -> "EpochNumbers":
         """Copy the new numbers into this storage, because a CUDA graph may hold its address; return them."""
-        for old, fresh in ((self.order, new.order), (self.uniform, new.uniform), (self.shifts, new.shifts)):
+        for old, fresh in (
+            (self.order, new.order),
+            (self.uniform, new.uniform),
+            (self.shifts, new.shifts),
+            (self.chance, new.chance),
+        ):
             if old is not None and fresh is not None:
                 old.copy_(fresh)
-        return EpochNumbers(self.order, self.uniform, self.shifts, new.widths)
+        return replace(self, widths=new.widths)
 
 
 @final
 class TrialData:
-    """The data of S trials on the device: shared inputs, and training targets (S, N, …) per trial."""
+    """The data of S trials on the device: shared inputs, and training targets (S, N, …) per trial.
+
+    Splits of one data set share its inputs too: `parts` (S, …) are then the rows of each trial's parts, and
+    `whole` are all examples.
+    """
 
     def __init__(
         self, recipe: Recipe, prepared: Sequence[Prepared], seeds: Sequence[int], device: torch.device
@@ -56,19 +69,41 @@ class TrialData:
         self.inputs = tuple(tensor.to(device) for tensor in first.train.inputs)
         self.targets = torch.stack([each.train.targets for each in prepared]).to(device)
         self.test = first.test.to(device)
+        self.validation: Examples | None = None
+        if first.validation is not None:
+            targets = torch.stack([each.validation.targets for each in prepared if each.validation])
+            self.validation = first.validation.to(device)
+            self.validation_targets = targets.to(device)
         self.lengths = first.train.lengths
         self.teacher = None if first.teacher is None else first.teacher.to(device)
         self._shifts = [derived_generator(seed, "augmentation") for seed in seeds]
+        self.whole: Examples | None = None
+        self.parts: Parts | None = None
+        if len(prepared) > 1 and first.whole is not None:
+            self.whole = first.whole.to(device)
+            self.inputs = self.whole.inputs
+            splits = [each.parts for each in prepared if each.parts is not None]
+            self.parts = Parts(*(torch.stack(rows).to(device) for rows in zip(*splits, strict=True)))
 
     @property
     def num_iterations(self) -> int:
         """The number of iterations per epoch: floor(|D| / batch)."""
-        return len(self.inputs[0]) // self.recipe.batch_size
+        return self.num_examples // self.recipe.batch_size
 
-    def numbers(self, epoch: int, *, scans: bool) -> EpochNumbers:
-        """Draw the numbers of an epoch; call this for every epoch, in order."""
+    @property
+    def num_examples(self) -> int:
+        """The number of training examples of a trial."""
+        return int(self.targets.shape[1])
+
+    def batch_inputs(self, index: Tensor, trial: Tensor) -> tuple[Tensor, ...]:
+        """Return the inputs of training examples (K, B); `trial` (K,) says whose examples they are."""
+        rows = index if self.parts is None else self.parts.train[trial[:, None], index]
+        return tuple(tensor[rows] for tensor in self.inputs)
+
+    def numbers(self, epoch: int, *, scans: bool, chance: bool = False) -> EpochNumbers:
+        """Draw the numbers of an epoch, with `chance` for peers; call this for every epoch, in order."""
         shape = (len(self.seeds), self.num_iterations, self.recipe.batch_size)
-        used, number = shape[1] * shape[2], len(self.inputs[0])
+        used, number = shape[1] * shape[2], self.num_examples
         orders, uniforms = [], []
         for seed in self.seeds:
             order_seed = derived_seed(seed, "order")
@@ -88,7 +123,19 @@ class TrialData:
             torch.stack(uniforms).view(shape).to(self.device) if uniforms else None,
             self._draw_shifts(shape),
             widths,
+            self._draw_chance(epoch, shape) if chance else None,
         )
+
+    def _draw_chance(self, epoch: int, shape: tuple[int, int, int]) -> Tensor:
+        drawn = [
+            torch.rand(shape[1] * shape[2], generator=self.peer_generator(seed, epoch)) for seed in self.seeds
+        ]
+        return torch.stack(drawn).view(shape).to(self.device)
+
+    @staticmethod
+    def peer_generator(seed: int, epoch: int) -> torch.Generator:
+        """Return the generator of a trial's peers in an epoch."""
+        return epoch_generator(derived_seed(seed, "peer"), epoch)
 
     def _draw_shifts(self, shape: tuple[int, int, int]) -> Tensor | None:
         if self.recipe.augmentation is None:

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from activebias.lab.experiment.splitting import Parts
 from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.stacking import Stack
 from activebias.training.entities import EntityScorer
-from activebias.training.examples import IGNORE
+from activebias.training.examples import IGNORE, Examples
 
 # Examples × models of one forward pass, to limit its RAM. The output of a convolution is many times as large
 # as an image. A small net needs a large pass, or the GPU waits for the host.
@@ -24,15 +25,58 @@ class _Part(NamedTuple):
     lengths: Tensor | None
 
 
-def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> tuple[Tensor, Tensor]:
-    """Return test and training error of every model, (K,) each; `trial` (K,) says whose labels it has."""
+class Errors(NamedTuple):
+    """The errors of K models, (K,) each; `validation` is None without a validation part."""
+
+    test: Tensor
+    train: Tensor
+    validation: Tensor | None
+
+
+def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> Errors:
+    """Return the errors of every model; `trial` (K,) says whose labels it has."""
+    if trials.whole is not None and trials.parts is not None:
+        return _errors_in_splits(stack, trials, trials.whole, trials.parts, trial)
     test = _Part(trials.test.inputs, trials.test.targets, trials.test.lengths)
-    train = _Part(trials.inputs, trials.targets, trials.lengths)
+    parts = [_Part(trials.inputs, trials.targets, trials.lengths)]
+    if trials.validation is not None:
+        held = trials.validation
+        parts.append(_Part(held.inputs, trials.validation_targets, held.lengths))
     if trials.recipe.metric == "error":
-        wrong_test = _wrong(stack, test, None)
-        return wrong_test, _wrong(stack, train, trial)
-    scorer = EntityScorer(trials.dataset.class_names)
-    return _entity_errors(stack, test, None, scorer), _entity_errors(stack, train, trial, scorer)
+        errors = _wrong(stack, test, None), *(_wrong(stack, part, trial) for part in parts)
+    else:
+        scorer = EntityScorer(trials.dataset.class_names)
+        ours = [_entity_errors(stack, part, trial, scorer) for part in parts]
+        errors = _entity_errors(stack, test, None, scorer), *ours
+    return Errors(errors[0], errors[1], errors[2] if len(errors) > 2 else None)
+
+
+@torch.no_grad()
+def _errors_in_splits(
+    stack: Stack, trials: TrialData, whole: Examples, parts: Parts, trial: Tensor
+) -> Errors:
+    """Return the errors of models that are trained on different splits of one data set.
+
+    Every model predicts all examples, because then all models share their inputs.
+    """
+    chunks = _chunks(stack, len(whole))
+    predicted = torch.cat(
+        [
+            stack.predict([tensor[start : start + chunks.step] for tensor in whole.inputs]).argmax(-1)
+            for start in chunks
+        ],
+        dim=1,
+    )
+
+    def error(rows: Tensor, targets: Tensor) -> Tensor:
+        wrong = predicted.gather(1, rows[trial]) != targets[trial]
+        return (100 * wrong.sum(1).double() / wrong.shape[1]).cpu()
+
+    return Errors(
+        error(parts.test, whole.targets[parts.test]),
+        error(parts.train, trials.targets),
+        error(parts.validation, whole.targets[parts.validation]),
+    )
 
 
 def _chunks(stack: Stack, number: int) -> range:

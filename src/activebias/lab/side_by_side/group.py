@@ -10,7 +10,6 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from activebias import METHODS
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.prepared import Prepared, prepare, trial_result
@@ -38,12 +37,18 @@ def epochs_of(recipe: Recipe, lanes: Iterable[Lane]) -> int:
     """Return the number of epochs of the lanes: a burn-in per trial, and the rest per lane."""
     lanes = list(lanes)
     burn_in = min(recipe.burn_in, recipe.epochs)
-    return len({lane.seed for lane in lanes}) * burn_in + len(lanes) * (recipe.epochs - burn_in)
+    return len(burn_in_lanes(lanes)) * burn_in + len(lanes) * (recipe.epochs - burn_in)
+
+
+def burn_in_lanes(lanes: Iterable[Lane]) -> list[Lane]:
+    """Return the lanes of the burn-in that lanes share: one per trial and setting, sorted."""
+    return sorted({lane.in_burn_in for lane in lanes}, key=lambda lane: (lane.setting.rank, lane.seed))
 
 
 def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
     """Divide the lanes into groups of about the same size, at most `most`, with whole trials if they fit.
 
+    >>> from activebias import METHODS
     >>> methods = [METHODS["scan"], METHODS["wpv"]]
     >>> groups = in_groups([Lane(seed, method) for seed in range(3) for method in methods], most=5)
     >>> [[(lane.seed, lane.method.name) for lane in group] for group in groups]
@@ -63,7 +68,7 @@ def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
         each = -(-len(trials) // number)
         whole = list(trials.values())
         pieces = [list(chain(*whole[start : start + each])) for start in range(0, len(whole), each)]
-    return [sorted(piece, key=lambda lane: lane.method.name) for piece in pieces]
+    return [sorted(piece, key=lambda lane: (lane.method.name, lane.setting.rank)) for piece in pieces]
 
 
 def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -122,8 +127,10 @@ class Group:
 
     def write(self, state: dict[str, Any]) -> None:
         """Write a checkpoint; if the disk is full, tell the listener and continue without a checkpoint."""
+        burn_ins = burn_in_lanes(self.lanes)
+        parents = [burn_ins.index(lane.in_burn_in) for lane in self.lanes]
         try:
-            self.checkpoint.write(state)
+            self.checkpoint.write(state | {"parents": parents})
         except (OSError, RuntimeError) as error:
             if (full := _no_room(error)) is None:
                 raise
@@ -199,13 +206,14 @@ class Group:
     def _begin(self, trials: TrialData, *, burns_in: bool) -> SideBySide:
         lanes = self.lanes
         if burns_in:
-            plain = METHODS["scan" if lanes[0].method.order == "scan" else "uni"]
-            lanes = [Lane(seed, plain) for seed in self.seeds]
+            lanes = burn_in_lanes(lanes)
         return SideBySide.begin(trials, lanes, emphasises=not burns_in)
 
     def _tell_where_it_goes_on(self, run: SideBySide) -> None:
         shared = min(run.epoch, self.recipe.burn_in)
-        done = len(self.seeds) * shared + (len(self.lanes) * (run.epoch - shared) if run.emphasises else 0)
+        done = len(burn_in_lanes(self.lanes)) * shared + (
+            len(self.lanes) * (run.epoch - shared) if run.emphasises else 0
+        )
         self.epochs_left -= done
         self.listener.on_recount(-done)
         models = "1 model" if len(self.lanes) == 1 else f"{len(self.lanes)} models"
@@ -218,7 +226,7 @@ class Group:
 
     def _tell_epoch(self, run: SideBySide) -> None:
         for lane, error in zip(run.lanes, run.test_error[-1].tolist(), strict=True):
-            method = lane.method.name if run.emphasises else None
+            method = lane.side.name if run.emphasises else None
             more_follow = lane is not run.lanes[-1]
             self.epochs_left -= 1
             self.listener.on_epoch(
@@ -228,15 +236,19 @@ class Group:
     def _store(self, run: SideBySide, prepared: Mapping[int, Prepared]) -> None:
         if lost := run.memory.history.num_overwritten:
             self._tell(f"{lost} entries of histories are lost, because the histories were full.")
-        test, train = (torch.stack(errors, dim=1).tolist() for errors in (run.test_error, run.train_error))
+        test, train, validation = (
+            torch.stack(errors, dim=1).tolist() if errors else [()] * len(run.lanes)
+            for errors in (run.test_error, run.train_error, run.validation_error)
+        )
         results = [
             trial_result(
                 self.recipe,
                 prepared[lane.seed],
-                lane.method,
+                lane.side,
                 lane.seed,
                 test_error=test[position],
                 train_error=train[position],
+                validation_error=validation[position],
                 seconds=run.seconds,
                 device=run.device,
                 side_by_side=len(run.lanes),

@@ -28,7 +28,7 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
     ) -> None:
         """Train groups of float32 parameters; `copies` holds their half-precision copies, if they have one.
 
-        `rate` is a number on the device, which a CUDA graph reads in every replay.
+        `rate` is a number on the device, or one per model (K,), which a CUDA graph reads in every replay.
         """
         super().__init__(parameters, {"lr": rate, "momentum": momentum, "weight_decay": 0.0})
         self._copies = copies
@@ -54,9 +54,11 @@ class HalfPrecisionSGD(torch.optim.Optimizer):
                 gradient = parameter.grad if copy is None else copy.grad
                 if gradient is None:
                     continue
+                size = parameter.numel() // len(parameter)
                 kernels.step[(-(-parameter.numel() // _BLOCK),)](
                     parameter, gradient.contiguous(), self.state[parameter]["momentum_buffer"],
                     parameter if copy is None else copy,
                     group["lr"], group["momentum"], group["weight_decay"], parameter.numel(),
+                    size, RATE_BY_MODEL=group["lr"].dim() > 0, LARGE_MODELS=size >= _BLOCK,
                     HAS_HALF=copy is not None, BLOCK=_BLOCK,
                 )  # fmt: skip

@@ -8,32 +8,44 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from activebias import Method
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
-from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.prepared import check_peer, prepare
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.sides import Side
+from activebias.lab.experiment.splitting import split_rows
 from activebias.lab.models import LabModel
 from activebias.lab.side_by_side.group import Group, epochs_of, in_groups
 from activebias.lab.side_by_side.plan import most_models
+from activebias.lab.side_by_side.stacking import stacks_equally
 from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of, stopped_groups
 from activebias.lab.side_by_side.training import Lane
+from activebias.training.fingerprint import first_few
 from activebias.training.randomness import derived_generator
 
 _CPU = torch.device("cpu")
 
-Missing = Mapping[int, Sequence[Method]]
+Missing = Mapping[int, Sequence[Side]]
 
 
-def can_stack(recipe: Recipe, dataset: Dataset) -> bool:
+def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device = _CPU) -> bool:
     """Return whether the recipe's models can be trained side by side.
 
-    The lab's models can. Other models are trained one by one: they may use torch's global random state, or
-    operations that `vmap` does not support.
+    The lab's models can. Other models are tried. On a GPU a user's model is trained one by one, because a
+    CUDA graph cannot record every model.
     """
-    model = recipe.model(dataset, derived_generator(0, "can stack"))
-    ours = isinstance(model, LabModel) and type(model).__module__.startswith("activebias.lab.models")
-    return ours and recipe.batch_size < len(dataset.train)
+    num_examples = len(dataset.train)
+    if recipe.split is not None:
+        num_examples = len(split_rows(dataset.train, recipe.split, 0).train)
+    if recipe.batch_size >= num_examples:
+        return False
+    models = [recipe.model(dataset, derived_generator(seed, "can stack")) for seed in (0, 1)]
+    of = type(models[0]).__module__
+    if isinstance(models[0], LabModel) and of.startswith("activebias.lab.models"):
+        return True
+    if device.type != "cpu" and not of.startswith("activebias."):
+        return False
+    return stacks_equally(models, first_few(dataset.train).inputs)
 
 
 def run_side_by_side(
@@ -43,28 +55,31 @@ def run_side_by_side(
     place: Place,
     listener: Listener,
     teacher: Tensor | None,
-) -> dict[int, list[Method]]:
+) -> dict[int, list[Side]]:
     """Train missing trials side by side where that saves time; return the trials that are still missing.
 
     A GPU must be the current device: kernels, graphs and the learning rate use the current device.
     """
     device = torch.device(place.device)
     first = prepare(recipe, dataset, seed=min(missing), device=_CPU, root=place.data, teacher=teacher)
-    drawing = [method.name for methods in missing.values() for method in methods if method.order != "scan"]
+    sides = list(chain(*missing.values()))
+    for peer in {side.setting.peer for side in sides}:
+        check_peer(peer, first)
+    drawing = [side.name for side in sides if side.method.order != "scan"]
     if first.tokens is not None and drawing:
         raise ValueError(
             f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
             "scan, wd, we, wpv or wtc."
         )
-    left: dict[int, list[Method]] = {}
+    left: dict[int, list[Side]] = {}
     fitted: list[int] = []  # group sizes that fitted after running out of RAM
     make = partial(Group, recipe, dataset, place=place, listener=listener, teacher=teacher)
     for scans in (True, False):
         lanes = [
-            Lane(seed, method)
-            for seed, methods in missing.items()
-            for method in methods
-            if (method.order == "scan") is scans
+            Lane(seed, *side)
+            for seed, group in missing.items()
+            for side in group
+            if (side.method.order == "scan") is scans
         ]
         if not lanes:
             continue
@@ -77,9 +92,12 @@ def run_side_by_side(
             continue
         most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
         most = min([most, *fitted])
+        if recipe.split is not None and not _equally_large(recipe, dataset, missing):
+            # Trials side by side have histories of one size: now one trial at a time, all methods at once.
+            most = min(most, max(map(len, missing.values())))
         if min(most, len(waiting)) == 1 and device.type == "cpu":
             for lane in waiting:
-                left.setdefault(lane.seed, []).append(lane.method)
+                left.setdefault(lane.seed, []).append(lane.side)
             continue
         grouped = in_groups(waiting, most)
         listener.on_message(_plan_text(recipe, grouped, most, place))
@@ -87,6 +105,13 @@ def run_side_by_side(
         listener.on_recount(_epochs(groups) - epochs_of(recipe, waiting))
         fitted += _train(groups, make, listener)
     return left
+
+
+def _equally_large(recipe: Recipe, dataset: Dataset, seeds: Iterable[int]) -> bool:
+    """Return whether all splits have parts of the same sizes, as they have in most data sets."""
+    assert recipe.split is not None
+    splits = (split_rows(dataset.train, recipe.split, seed) for seed in seeds)
+    return not dataset.train.is_tagging and len({tuple(map(len, parts)) for parts in splits}) == 1
 
 
 def _epochs(groups: Iterable[Group]) -> int:

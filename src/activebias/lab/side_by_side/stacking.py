@@ -1,6 +1,7 @@
 """Stacks K models of one architecture: every parameter gets a leading dimension of length K."""
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -107,8 +108,8 @@ class Stack:
 
     def groups_by_decay(self) -> list[dict[str, Any]]:
         """Return the parameters in groups for an optimiser, by the strength of their regulariser."""
-        model: Any = self._template
-        decay: dict[str, float] = model.weight_decay()
+        weight_decay: Callable[[], dict[str, float]] = getattr(self._template, "weight_decay", dict)
+        decay = weight_decay()
         return [
             {
                 "params": [
@@ -138,8 +139,13 @@ class Stack:
             for own, new in ((self.parameters, state["parameters"]), (self.buffers, state["buffers"])):
                 for name, value in own.items():
                     value.copy_(new[name])
-            for name, copy_ in self._half.items():
-                copy_.copy_(self.parameters[name])
+        self.refresh_copies()
+
+    @torch.no_grad()
+    def refresh_copies(self) -> None:
+        """Write the parameters into their half-precision copies."""
+        for name, copy_ in self._half.items():
+            copy_.copy_(self.parameters[name])
 
 
 def changing_buffers(model: nn.Module) -> list[str]:
@@ -150,6 +156,31 @@ def changing_buffers(model: nn.Module) -> list[str]:
         if isinstance(module, _BatchNorm | Dropout)
         for name, _ in module.named_buffers(recurse=False)
     ]
+
+
+def stacks_equally(models: Sequence[nn.Module], inputs: Sequence[Tensor]) -> bool:
+    """Return whether a stack of models from outside the lab gives their outputs, on a CPU.
+
+    A model may fail to stack because it uses torch's random state, keeps tensors that are not buffers, or
+    has operations that `vmap` does not support or only in a slow way. A regulariser needs `weight_decay()`.
+    """
+    if hasattr(models[0], "regulariser") and not hasattr(models[0], "weight_decay"):
+        return False
+    batches = [tensor.unsqueeze(0).expand(len(models), *tensor.shape) for tensor in inputs]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "There is a performance drop")
+            stack = Stack.of(models, torch.device("cpu"))
+            predicted, trained = stack.predict(inputs), stack.logits(batches)
+            torch.autograd.grad(trained.sum(), list(stack.parameters.values()), allow_unused=True)
+        with torch.no_grad():
+            alone = [torch.stack([model.train(mode)(*inputs) for model in models]) for mode in (False, True)]
+    except Exception:  # a user's model can raise anything; it is trained alone, where its errors are shown
+        return False
+    return all(
+        one.shape == other.shape and torch.allclose(one.float(), other, rtol=1e-4, atol=1e-5)
+        for one, other in zip(alone, (predicted, trained), strict=True)
+    )
 
 
 def _vmapped(module: nn.Module, *in_dims: int | None, shared: State | None = None) -> Callable[..., Tensor]:

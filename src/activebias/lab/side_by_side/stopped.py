@@ -10,16 +10,19 @@ from typing import Any, final
 from activebias.internal import remove_leftovers, replacing
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
-from activebias.lab.experiment.rules import RunKey, rule_of
+from activebias.lab.experiment.rules import RunKey
 from activebias.lab.side_by_side.training import Lane, part_of_state
 
 _log = logging.getLogger(__name__)
-_CONTENTS = {"stack", "optimiser", "memory", "trials", "test_error", "train_error", "seconds", "emphasises"}
+_CONTENTS = {
+    *("stack", "optimiser", "memory", "trials", "seconds", "emphasises"),
+    *("test_error", "train_error", "validation_error"),
+}
 
 
 def key_of(lane: Lane) -> RunKey:
     """Return the key of the lane's result."""
-    return lane.method.name, lane.seed, rule_of(lane.method)
+    return lane.side.key(lane.seed)
 
 
 @final
@@ -73,9 +76,12 @@ class GroupCheckpoint:
             return
         for part in parts:
             trials = [self.seeds.index(seed) for seed in part.seeds]
-            lanes = [self.runs.index(run) for run in part.runs] if state["emphasises"] else trials
+            lanes = [self.runs.index(run) for run in part.runs]
+            parents = [state["parents"][lane] for lane in lanes] if "parents" in state else trials
+            burn_ins = sorted(set(parents))
             try:
-                cut = part_of_state(state, lanes, trials)
+                cut = part_of_state(state, lanes if state["emphasises"] else burn_ins, trials)
+                cut["parents"] = [burn_ins.index(parent) for parent in parents]
             except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
                 _log.warning("%s cannot be divided (%s): training begins again.", self._file.path, error)
                 return

@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, final
 
@@ -10,13 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from activebias import Method
+from activebias import METHODS, Method
 from activebias.lab.experiment.recipe import Optimiser
+from activebias.lab.experiment.sides import PLAIN, Setting, Side
 from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
 from activebias.lab.side_by_side.evaluation import errors_of
 from activebias.lab.side_by_side.images import cropped
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
+from activebias.lab.side_by_side.peers import StackedPeers
+from activebias.lab.side_by_side.rates import LaneRates
 from activebias.lab.side_by_side.replay import Replayed
 from activebias.lab.side_by_side.stacking import Stack
 from activebias.training.examples import IGNORE
@@ -27,18 +31,29 @@ _WIDTH_STEP = 16
 
 
 class Lane(NamedTuple):
-    """One model of a run: its trial's seed and its method."""
+    """One model of a run: its trial's seed, its method and its setting."""
 
     seed: int
     method: Method
+    setting: Setting = PLAIN
+
+    @property
+    def side(self) -> Side:
+        """The lane without its seed."""
+        return Side(self.method, self.setting)
+
+    @property
+    def in_burn_in(self) -> "Lane":
+        """The lane that trains this lane's burn-in."""
+        return self._replace(method=METHODS["scan" if self.method.order == "scan" else "uni"])
 
 
 @final
 class SideBySide:
-    """K models in training: one lane for every (trial, method), all scanning or all drawing.
+    """K models in training: one lane for every (trial, method, setting), all scanning or all drawing.
 
-    A burn-in is a run of the lanes (trial, scan) or (trial, uni), because all methods are equal in it.
-    `branch` then copies these lanes for the methods.
+    A burn-in is a run of the lanes (trial, scan, setting) or (trial, uni, setting), because all methods are
+    equal in it. `branch` then copies these lanes for the methods.
     """
 
     def __init__(
@@ -55,9 +70,12 @@ class SideBySide:
         self.stack, self.memory = stack, memory
         self.emphasises = emphasises
         self.device, recipe = trials.device, trials.recipe
-        self.optimiser = _optimiser(recipe.optimiser, stack)
+        self.rates = LaneRates.of([lane.setting.rate for lane in lanes], stack)
+        self.optimiser = _optimiser(recipe.optimiser, stack, self.rates)
+        self.peers = StackedPeers.of(lanes, trials, stack)
         self.test_error: list[Tensor] = []
         self.train_error: list[Tensor] = []
+        self.validation_error: list[Tensor] = []
         self.seconds = 0.0
         self.scans = lanes[0].method.order == "scan"
         self._trial = torch.tensor([trials.seeds.index(lane.seed) for lane in lanes], device=self.device)
@@ -86,12 +104,12 @@ class SideBySide:
         return SideBySide(trials, lanes, stack, memory, emphasises=emphasises)
 
     def branch(self, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
-        """Return a run of other lanes; each continues from this run's lane of the same trial."""
-        parents = {lane.seed: position for position, lane in enumerate(self.lanes)}
+        """Return a run of other lanes; each continues from this run's lane of the same trial and setting."""
         if self.lanes == tuple(lanes):
             parent = torch.arange(len(lanes), device=self.device)
         else:
-            parent = torch.tensor([parents[lane.seed] for lane in lanes], device=self.device)
+            parents = {lane.in_burn_in: position for position, lane in enumerate(self.lanes)}
+            parent = torch.tensor([parents[lane.in_burn_in] for lane in lanes], device=self.device)
         return self._copy(lanes, parent, emphasises)
 
     def _copy(self, lanes: Sequence[Lane], parent: Tensor, emphasises: bool) -> "SideBySide":
@@ -110,6 +128,10 @@ class SideBySide:
         on_host = parent.cpu()
         new.test_error = [errors[on_host] for errors in self.test_error]
         new.train_error = [errors[on_host] for errors in self.train_error]
+        new.validation_error = [errors[on_host] for errors in self.validation_error]
+        if self.peers is not None and new.peers is not None:
+            states = self.peers.state_dict()
+            new.peers.load_state_dict([states[position] for position in on_host.tolist()])
         new.seconds = self.seconds
         return new
 
@@ -123,9 +145,12 @@ class SideBySide:
         started = time.perf_counter()
         self._prepare_epoch()
         self._train_epoch()
-        test, train = errors_of(self.stack, self.trials, self._trial)
-        self.test_error.append(test)
-        self.train_error.append(train)
+        with nullcontext() if self.peers is None else self.peers.evaluating():
+            errors = errors_of(self.stack, self.trials, self._trial)
+        self.test_error.append(errors.test)
+        self.train_error.append(errors.train)
+        if errors.validation is not None:
+            self.validation_error.append(errors.validation)
         self.seconds += (time.perf_counter() - started) / len(self.lanes)
 
     def _train_epoch(self) -> None:
@@ -143,18 +168,23 @@ class SideBySide:
     def _prepare_epoch(self) -> None:
         if self.memory.make_room(emphasises=self.emphasises):
             self._replayed.clear()  # the graphs hold the address of the old storage
-        numbers = self.trials.numbers(self.epoch, scans=self.scans)
+        draws = self.peers is not None and self.peers.need_chance
+        numbers = self.trials.numbers(self.epoch, scans=self.scans, chance=draws)
         if self._numbers is None:
             self._numbers = numbers
         else:
             self._numbers = self._numbers.overwritten_by(numbers)
         self._iteration.zero_()
+        if self.peers is not None:
+            self.peers.begin_epoch(self.epoch)
         rate = self.trials.recipe.optimiser.learning_rate_at(self.epoch)
         for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
+            if not isinstance(group["lr"], Tensor):
                 group["lr"] = rate
+            elif self.rates is not None and group["lr"].dim():
+                group["lr"].copy_(rate * self.rates.factors)
+            else:
+                group["lr"].fill_(rate)
 
     def _padded(self, width: int) -> int:
         if self.device.type != "cuda":
@@ -176,17 +206,29 @@ class SideBySide:
             means = weighted.mean(-1)
         else:
             means = (weighted * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
-        self.optimiser.zero_grad()
-        torch.autograd.backward(means.sum())
-        self.optimiser.step()
+        self._step(means.sum())
+        if self.peers is not None and self.peers.unrecorded is not None:
+            mask = ~self.peers.unrecorded
         self.memory.record(instances, prob, mask)
         self._iteration.add_(1)
+
+    def _step(self, loss: Tensor) -> None:
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        if self.rates is None:
+            self.optimiser.step()
+        else:
+            self.rates.step(self.optimiser)
+        if self.peers is not None:
+            self.peers.after_step()
 
     def _draw(self) -> Tensor:
         """Return the examples of the iteration, (K, B)."""
         numbers = self._numbers
         assert numbers is not None
         order = self._now(numbers.order)
+        if self.peers is not None:
+            order = self.peers.ordered(order, self._iteration)
         if self.scans or numbers.uniform is None or not self.emphasises:
             return order
         return self.memory.draw(self._now(numbers.uniform), order)
@@ -201,7 +243,7 @@ class SideBySide:
         if self._numbers is not None and self._numbers.shifts is not None:
             inputs: tuple[Tensor, ...] = (cropped(trials.inputs[0], index, self._now(self._numbers.shifts)),)
         else:
-            inputs = tuple(tensor[index] for tensor in trials.inputs)
+            inputs = trials.batch_inputs(index, self._trial)
         if width is None or trials.tokens is None:
             return inputs, targets, index
         inputs = tuple(tensor[:, :, :width] for tensor in inputs)
@@ -215,7 +257,11 @@ class SideBySide:
         prob = losses.detach().neg().exp()
         if self.trials.teacher is not None:
             losses = losses + F.cross_entropy(flat, self.trials.teacher[index.flatten()], reduction="none")
-        return losses.view(targets.shape), prob.view(targets.shape)
+        losses = losses.view(targets.shape)
+        if self.peers is not None:
+            chance = self._numbers.chance if self._numbers else None
+            losses = self.peers.losses(losses, logits, index, None if chance is None else self._now(chance))
+        return losses, prob.view(targets.shape)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the curves and all state that the next epochs depend on."""
@@ -226,6 +272,8 @@ class SideBySide:
             "trials": self.trials.state_dict(),
             "test_error": list(self.test_error),
             "train_error": list(self.train_error),
+            "validation_error": list(self.validation_error),
+            "peers": [] if self.peers is None else self.peers.state_dict(),
             "seconds": self.seconds,
             "emphasises": self.emphasises,
         }
@@ -240,6 +288,9 @@ class SideBySide:
             }
         self.memory.load_state_dict(state["memory"])
         self.test_error, self.train_error = list(state["test_error"]), list(state["train_error"])
+        self.validation_error = list(state.get("validation_error", ()))
+        if self.peers is not None:
+            self.peers.load_state_dict(state["peers"])
         self.seconds = state["seconds"]
         self.trials.load_state_dict(state["trials"])
         self._replayed.clear()  # graphs hold the addresses of the optimiser's old state
@@ -264,12 +315,14 @@ class SideBySide:
                 raise ValueError(f"expected shape {tuple(expected)}, but got {tuple(found)}")
 
 
-def _optimiser(settings: Optimiser, stack: Stack) -> torch.optim.Optimizer:
+def _optimiser(settings: Optimiser, stack: Stack, rates: LaneRates | None) -> torch.optim.Optimizer:
     """Return the optimiser of all models; on a GPU its rate is a tensor, which every replay reads."""
     groups = stack.groups_by_decay()
     if not stack.half_precision:
         return settings.build(groups, capturable=stack.device.type == "cuda")
     rate = torch.tensor(settings.learning_rate, device=stack.device)
+    if rates is not None:
+        rate = rate * rates.factors
     return HalfPrecisionSGD(groups, stack.copies, rate=rate, momentum=settings.momentum)
 
 
@@ -301,4 +354,6 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
         "trials": [state["trials"][position] for position in trials],
         "test_error": [of_lanes(errors) for errors in state["test_error"]],
         "train_error": [of_lanes(errors) for errors in state["train_error"]],
+        "validation_error": [of_lanes(errors) for errors in state.get("validation_error", ())],
+        "peers": [state["peers"][position] for position in lanes] if state.get("peers") else [],
     }

@@ -49,7 +49,7 @@ Report.main = (() => {
 
   async function drawAll() {
     const drawings = [Report.plots.curves(run), Report.plots.weights(run), drawMap()];
-    if (header.runs.length > 1 && !header.comparison.hides_errors) drawings.push(Report.plots.comparison(header.runs));
+    if (header.runs.length > 1 && !header.comparison.hides_errors) drawings.push(Report.plots.comparison(header.comparison.curves));
     await Promise.all(drawings);
     if (chosen !== null) await Report.detail.show(run, chosen);
   }
@@ -71,7 +71,7 @@ Report.main = (() => {
     for (const element of document.querySelectorAll("[data-several]")) element.hidden = false;
     fill(byId("run"), ...header.runs.map(({ name }, number) => make("option", { value: number }, name)));
     byId("run").addEventListener("change", (event) => showRun(Number(event.target.value)));
-    Report.plots.comparisonTable(header.comparison);
+    Report.plots.comparisonTables(header.comparison);
   }
 
   async function start() {

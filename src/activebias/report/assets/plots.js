@@ -94,27 +94,42 @@ Report.plots = (() => {
     return Plotly.react(byId("weights-plot"), [trace], layout({ bargap: 0, xaxis: axis("weight in the loss"), yaxis: axis("instances") }), CONFIG);
   }
 
-  function comparison(runs) {
-    const colours = lines();
-    const traces = runs.map((run, i) => {
-      const values = run.curves.validation_error ?? [];
-      return {
-        x: epochsOf(values), y: values, name: forPlotly(Report.dom.shorten(run.name, 60)), mode: "lines",
-        line: { color: colours[i % colours.length], dash: DASHES[i % DASHES.length], width: 2.5 }, hovertemplate: "%{y:.2f} %",
-      };
-    });
-    const shape = layout({ hovermode: "x unified", xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
-    return Plotly.react(byId("comparison-plot"), traces, shape, CONFIG);
+  /** The band of one standard error around a mean curve: a closed line, filled. */
+  function band({ mean, stderr }, colour) {
+    const epochs = epochsOf(mean);
+    return {
+      x: [...epochs, ...[...epochs].reverse()],
+      y: [...mean.map((value, i) => value + stderr[i]), ...mean.map((value, i) => value - stderr[i]).reverse()],
+      fill: "toself", fillcolor: colour, opacity: 0.15, line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false,
+    };
   }
 
-  function comparisonTable(table) {
-    const node = byId("comparison-table");
+  function comparison(curves) {
+    const colours = lines();
+    const bands = curves.flatMap((curve, i) => (curve.stderr ? [band(curve, colours[i % colours.length])] : []));
+    const traces = curves.map((curve, i) => ({
+      x: epochsOf(curve.mean), y: curve.mean, name: forPlotly(Report.dom.shorten(curve.name, 60)), mode: "lines",
+      line: { color: colours[i % colours.length], dash: DASHES[i % DASHES.length], width: 2.5 }, hovertemplate: "%{y:.2f} %",
+    }));
+    const shape = layout({ hovermode: "x unified", xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
+    return Plotly.react(byId("comparison-plot"), [...bands, ...traces], shape, CONFIG);
+  }
+
+  /** The runs; if some repeat each other, first the means of the methods. */
+  function comparisonTables(comparison) {
+    fillTable(byId("means-table"), comparison.means ?? { columns: [], rows: [] });
+    byId("means").hidden = !comparison.means;
+    byId("every-run").open = !comparison.means;
+    fillTable(byId("comparison-table"), comparison);
+    byId("comparison-note").textContent = comparison.hides_errors ? "" : comparison.note;
+    byId("comparison-plot").hidden = Boolean(comparison.hides_errors);
+    fill(byId("before-after"), ...(comparison.sentences ?? []).map((text) => make("p", {}, text)));
+  }
+
+  function fillTable(node, table) {
     fill(node.tHead, make("tr", {}, ...table.columns.map((name, i) => make("th", { scope: "col", class: i ? "number" : null }, name))));
     fill(node.tBodies[0], ...table.rows.map((cells) =>
       make("tr", {}, ...cells.map((cell, i) => (i ? make("td", { class: "number" }, cell) : make("th", { scope: "row" }, cell))))));
-    byId("comparison-note").textContent = table.hides_errors ? "" : table.note;
-    byId("comparison-plot").hidden = Boolean(table.hides_errors);
-    fill(byId("before-after"), ...(table.sentences ?? []).map((text) => make("p", {}, text)));
   }
 
   /** One instance's probability of its label, visit by visit. */
@@ -146,5 +161,5 @@ Report.plots = (() => {
     }
   }
 
-  return { CONFIG, fit, axis, layout, curves, weights, comparison, comparisonTable, probabilities };
+  return { CONFIG, fit, axis, layout, curves, weights, comparison, comparisonTables, probabilities };
 })();

@@ -1,0 +1,212 @@
+"""What a comparison over repeated splits shows: errors at the chosen epochs, corrected tests, a sentence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from activebias.internal import memorises_early
+from activebias.lab.experiment.results import TrialResult, of_latest_rules
+from activebias.lab.significance import (
+    SIGNIFICANCE_LEVEL,
+    Comparison,
+    baseline_of,
+    estimate,
+    holm,
+    in_order,
+    our_finding,
+    paired_t_test,
+)
+
+# The probability of seeing a gain of the size that a verdict names.
+POWER: Final = 0.8
+
+
+def validation_curve(result: TrialResult) -> Sequence[float]:
+    """Return the validation errors of a result by epoch; raise if it has none."""
+    if result.validation_error is None:
+        raise ValueError(f"Expected results of repeated splits, but {result.recipe} has no validation part.")
+    return result.validation_error
+
+
+def chosen_epoch(result: TrialResult) -> int:
+    """Return the epoch with the lowest validation error, counted from 1.
+
+    Of equal epochs it is the last: small validation parts have many equal epochs, and in the first of them
+    the methods may still be the same.
+    """
+    curve = validation_curve(result)
+    return 1 + min(range(len(curve)), key=lambda epoch: (curve[epoch], -epoch))
+
+
+def chosen_error(result: TrialResult) -> float:
+    """Return the test error at the epoch that the validation error chose, in per cent."""
+    return float(result.test_error[chosen_epoch(result) - 1])
+
+
+@final
+@dataclass(frozen=True)
+class SplitVerdict:
+    """The methods of a comparison over repeated splits, compared with their baselines.
+
+    `items` has one entry per method. `smallest_gain` has, by method, the difference in points that this
+    number of splits shows with a probability of 80 %; None if no test was possible.
+    """
+
+    items: tuple[Comparison, ...]
+    smallest_gain: dict[str, float | None]
+    num_splits: int
+
+    @property
+    def tested(self) -> list[Comparison]:
+        """The methods that have a baseline."""
+        return [item for item in self.items if item.baseline is not None]
+
+    def sentence(self) -> str:
+        """Return the verdict in a sentence or two."""
+        splits = f"{self.num_splits} splits"
+        if not self.tested:
+            return "There is nothing to compare: no method together with its baseline (scan or uni)."
+        if self.num_splits < 2:
+            return "One split shows nothing about the methods: use at least 2 splits, better 10."
+        if all(item.test is not None and item.test.stderr == 0 == _difference(item) for item in self.tested):
+            return f"No difference seen: all methods have the same test error in each of the {splits}."
+        found = [item for item in self.tested if item.significant]
+        texts = [self._found(item) for item in sorted(found, key=_difference)]
+        equal = [item.method for item in self.tested if item.p_holm is None]
+        if equal:
+            verb = "differs" if len(equal) == 1 else "differ"
+            texts.append(
+                f"{_listing(equal)} {verb} from the baseline by the same number in every split, which makes "
+                "a test impossible: use more splits"
+            )
+        same = [item for item in self.tested if not item.significant and item.p_holm is not None]
+        if same:
+            gains = [gain for item in same if (gain := self.smallest_gain[item.method]) is not None]
+            limit = f": a gain below {_range(gains)} would not be seen with {splits}" if gains else ""
+            names = f" for {_listing([item.method for item in same])}" if texts else ""
+            texts.append(f"{'no' if texts else 'No'} difference seen{names}{limit}")
+        return "; ".join(texts) + "."
+
+    def _found(self, item: Comparison) -> str:
+        assert item.test is not None
+        assert item.test.stderr is not None
+        assert item.p_holm is not None
+        difference, decimals = _difference(item), 2 if item.test.stderr < 0.1 else 1
+        p_value = f"p = {item.p_holm:.2g}" if item.p_holm >= 0.001 else "p < 0.001"
+        return (
+            f"{item.method} {'lowers' if difference < 0 else 'raises'} the error of {item.baseline} by "
+            f"{abs(difference):.{decimals}f} ± {item.test.stderr:.{decimals}f} points ({self.num_splits} "
+            f"splits, {p_value})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers of every method, for JSON."""
+        return {
+            item.method: {
+                "test_error": _rounded(item.mean),
+                "stderr": _rounded(item.stderr),
+                "splits": item.n,
+                "baseline": item.baseline,
+                "difference": None if item.test is None else _rounded(item.test.difference),
+                "difference_stderr": None if item.test is None else _rounded(item.test.stderr),
+                "p_value": None if item.test is None else _rounded(item.test.p_value),
+                "p_holm": _rounded(item.p_holm),
+                "finding": our_finding(item),
+                "smallest_gain": _rounded(self.smallest_gain.get(item.method)),
+            }
+            for item in self.items
+        }
+
+
+def judge(results: Sequence[TrialResult], overlap: float) -> SplitVerdict:
+    """Test every method against its baseline, on the test error at the chosen epochs.
+
+    `overlap` is the number of test examples per other example of a split.
+    """
+    values: dict[str, dict[int, float]] = {}
+    for result in of_latest_rules(results):
+        values.setdefault(result.method, {})[result.seed] = chosen_error(result)
+    baselines = {method: baseline_of(method, values) for method in values}
+    tests = {
+        method: paired_t_test(values[method], values[baseline], overlap=overlap)
+        for method, baseline in baselines.items()
+        if baseline is not None
+    }
+    corrected = holm({method: test.p_value for method, test in tests.items()})
+    items = tuple(
+        Comparison(
+            method,
+            len(values[method]),
+            *estimate(values[method].values()),
+            baseline=baselines[method],
+            test=tests.get(method),
+            p_holm=corrected.get(method),
+        )
+        for method in in_order(values)
+    )
+    gains = {
+        method: _smallest_gain(test.stderr, test.n, len(tests)) if test.stderr else None
+        for method, test in tests.items()
+    }
+    return SplitVerdict(items, gains, len({result.seed for result in results}))
+
+
+def _smallest_gain(stderr: float, num_splits: int, num_tests: int) -> float:
+    """Return the difference that the test shows with the probability `POWER`, at Holm's first level.
+
+    >>> f"{_smallest_gain(0.2, num_splits=10, num_tests=1):.2f}"
+    '0.63'
+    """
+    from scipy import stats
+
+    degrees = num_splits - 1
+    needed = stats.t.isf(SIGNIFICANCE_LEVEL / (2 * num_tests), degrees) + stats.t.ppf(POWER, degrees)
+    return float(needed * stderr)
+
+
+def memorising_splits(results: Sequence[TrialResult]) -> int:
+    """Return the number of splits in which a model knew its training part by heart within a few epochs."""
+    return len(
+        {
+            result.seed
+            for result in results
+            if memorises_early(
+                [error / 100 for error in result.train_error],
+                [error / 100 for error in validation_curve(result)],
+                burn_in=int(result.config["burn_in"]),
+            )
+        }
+    )
+
+
+def splits_in_burn_in(results: Sequence[TrialResult]) -> int:
+    """Return the number of splits in which every method's chosen epoch is in the burn-in."""
+    later = {each.seed for each in results if chosen_epoch(each) > int(each.config["burn_in"])}
+    return len({each.seed for each in results} - later)
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return a number with as many decimals as errors are stored with."""
+    return None if value is None else round(value, 6)
+
+
+def _difference(item: Comparison) -> float:
+    return 0.0 if item.test is None or item.test.difference is None else item.test.difference
+
+
+def _range(gains: Sequence[float]) -> str:
+    """Return the smallest gains of several methods in points, as one number if they are similar.
+
+    >>> _range([0.62]), _range([0.03, 0.04]), _range([5.1, 12.3])
+    ('0.6 points', '0.04 points', '5.1 to 12 points, depending on the method,')
+    """
+    low, high = (
+        f"{value:.{2 if value < 0.1 else 1 if value < 10 else 0}f}" for value in (min(gains), max(gains))
+    )
+    if max(gains) < 1.5 * min(gains):
+        return f"{high} points"
+    return f"{low} to {high} points, depending on the method,"
+
+
+def _listing(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,206 @@
+"""The protocol: a search on the validation part, trials with the chosen settings, and the page."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from activebias.cli import app
+from activebias.lab import Place, get_recipe, run_trials
+from activebias.lab.data import Dataset, Examples
+from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.results import TrialResult, config_hash
+from activebias.lab.peer_page import page, protocol_json, protocol_table
+from activebias.lab.peer_rows import peer_rows
+from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
+from side_by_side_cases import digits
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a protocol with all its runs, the place, and the units in their order."""
+    place = Place(tmp_path_factory.mktemp("protocol"))
+    protocol = Protocol.of(digits(), ["scan", "wtc", "gce"])
+    units = []
+
+    def train(unit):
+        units.append(unit)
+        run_trials(unit.recipe, methods=unit.sides, seeds=unit.seeds, place=place)
+        return True
+
+    assert run_protocol(protocol, range(3), place, train, at_once=8)
+    return protocol, place, units
+
+
+def test_every_side_gets_the_same_search():
+    for name in ("scan", "wtc", "gce", "importance", "wtc+sce"):
+        sides = candidates(name)
+        assert {side.setting.rate for side in sides} == set(RATES)
+        assert len(sides) in (4, 8, 12)
+        assert len({side.rule for side in sides}) == len(sides)
+
+
+def test_the_search_is_short_and_has_other_seeds_than_the_trials(trained):
+    protocol, _, units = trained
+    assert [unit.recipe.epochs for unit in units] == [2, 2, 5, 5]
+    assert {seed for unit in units[:2] for seed in unit.seeds} == {1000}
+    assert {seed for unit in units[2:] for seed in unit.seeds} == {0, 1, 2}
+    assert protocol.searched.validation == protocol.recipe.validation == 0.1
+
+
+def test_the_validation_error_decides(trained):
+    protocol, place, _ = trained
+    searched = place.store.load(protocol.recipe.name, protocol.searched.config())
+    for name, chosen in protocol.chosen(place.store).items():
+        mine = [result for result in searched if result.method == name]
+        assert chosen.validation_error == min(result.best_validation_error for result in mine)
+        assert (chosen.models, chosen.epochs) == (len(mine), 2)
+        assert {result.rule for result in protocol.results(place.store)[name]} == {chosen.side.rule}
+
+
+def test_nothing_is_trained_twice_and_a_refusal_ends_the_training(trained, tmp_path):
+    protocol, place, _ = trained
+
+    def refuse(unit):
+        return False
+
+    assert run_protocol(protocol, range(3), place, refuse)  # nothing is missing: nobody is asked
+    assert not run_protocol(protocol, range(4), place, refuse)
+    assert not run_protocol(protocol, range(3), Place(tmp_path), refuse)
+
+
+def test_the_table_has_settings_errors_and_budgets(trained):
+    protocol, place, _ = trained
+    rows = {row[0].text: [cell.text for cell in row] for row in protocol_table(protocol, place.store).rows}
+    assert list(rows) == ["Scan", "WTC", "GCE"]
+    assert [row[7] for row in rows.values()] == ["4×2", "4×2", "12×2"]
+    assert [row[2] for row in rows.values()] == ["3", "3", "3"]
+    table = protocol_json(protocol, place.store)
+    for name, group in protocol.results(place.store).items():
+        assert table[name]["test_error"] == [result.chosen_test_error for result in group]
+    wider = replace(protocol, names=("scan", "elr"))
+    assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
+
+
+def test_the_epoch_is_the_one_that_validation_chose():
+    result = TrialResult(
+        recipe="digits",
+        method="gce",
+        seed=0,
+        config={},
+        device="cpu",
+        seconds=1.0,
+        test_error=[9.0, 4.0, 3.0],
+        train_error=[9.0, 4.0, 3.0],
+        validation_error=[8.0, 5.0, 5.0],
+        rule="q 0.7",
+    )
+    assert (result.chosen_test_error, result.best_test_error) == (4.0, 3.0)
+    assert TrialResult.from_json(result.to_json()) == result
+
+
+@pytest.mark.parametrize("noise", [None, "digits"])
+def test_the_validation_part_is_not_trained_on(noise):
+    """Every example is in one part, with its noisy label, and all trials hold out the same examples."""
+    recipe = replace(get_recipe("digits"), validation=0.25)
+    if noise is None:
+        recipe = replace(recipe, noise=None)
+    number = 200
+    examples = Examples((torch.arange(number * 64).view(number, 64).float(),), torch.arange(number) % 10)
+    dataset = Dataset("digits", examples, examples, 10, tuple("0123456789"))
+    first, second = (prepare(recipe, dataset, seed=seed, device=CPU) for seed in (0, 1))
+    assert (len(first.train), len(first.validation), first.num_instances) == (150, 50, 150)
+    together = torch.cat([first.train.inputs[0], first.validation.inputs[0]])
+    assert torch.equal(together[together[:, 0].argsort()], examples.inputs[0])
+    assert torch.equal(first.validation.inputs[0], second.validation.inputs[0])
+    changed = [
+        not torch.equal(
+            each.validation.targets, examples.targets[each.validation.inputs[0][:, 0].long() // 64]
+        )
+        for each in (first, second)
+    ]
+    assert changed == [noise is not None] * 2
+    assert torch.equal(first.validation.targets, second.validation.targets) is (noise is None)
+
+
+def test_stored_results_keep_their_keys():
+    recipe = get_recipe("mnist-cnn")
+    without = {name: value for name, value in recipe.config().items() if name != "validation"}
+    assert config_hash(recipe.config()) == config_hash(without)
+    assert config_hash(replace(recipe, validation=0.1).config()) != config_hash(without)
+
+
+def test_the_rows_are_those_of_the_page(tmp_path):
+    rows = peer_rows()
+    assert len({config_hash(row.recipe.config()) for row in rows.values()}) == len(rows)
+    assert rows["mnist-cnn-flips-20"].recipe.noise.kind == "class_dependent"
+    assert rows["cifar10-rn27-worst"].recipe.noise.annotation == "worst"
+    assert "elr" not in rows["wnut17-cnn"].names
+    text = page(Place(tmp_path).store, tmp_path / "notes.md")
+    assert text.count("not trained yet") == len(rows)
+    (tmp_path / "notes.md").write_text("Use GCE.")
+    assert "Use GCE." in page(Place(tmp_path).store, tmp_path / "notes.md")
+
+
+def test_the_learning_rate_falls_as_far_in_a_compressed_recipe():
+    recipe = get_recipe("mnist-cnn")
+    short = recipe.compressed(16)
+    assert short.epochs == 16
+    for epoch in (0, 8, 15):
+        rate = recipe.optimiser.learning_rate_at(5 * epoch)
+        assert short.optimiser.learning_rate_at(epoch) == pytest.approx(rate)
+    steps = get_recipe("cifar10-rn27").compressed(60).optimiser
+    assert steps.milestones == (32, 40, 48)
+
+
+def test_the_command_searches(tmp_path):
+    options = ["--epochs", "3", "--trials", "2", "--out", str(tmp_path), "--quiet", "--device", "cpu"]
+    arguments = ["compare", "digits", "--methods", "scan,gce", "--search", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "GCE" in result.output
+    assert "12×2" in result.output
+    plain = CliRunner().invoke(app, ["compare", "digits", "--methods", "scan,sce,wtc+sce", *options])
+    assert plain.exit_code == 0, plain.output
+    assert "wtc+sce" in plain.output
+    wrong = CliRunner().invoke(app, ["compare", "digits", "--methods", "scan,gcee", *options])
+    assert wrong.exit_code == 2
+
+
+def test_a_recipe_with_a_teacher_is_refused():
+    with pytest.raises(ValueError, match="without a teacher"):
+        Protocol.of(get_recipe("mnist-fc-distill"), ["scan"])
+
+
+def test_the_benchmark_stops_in_time_and_goes_on(tmp_path, real_data):
+    """On the CPU with a tiny budget; its command on a GPU differs in the device only."""
+    real_data("trec")
+    real_data("embeddings")
+    script = Path(__file__).parents[3] / "benchmarks" / "peers.py"
+    options = [
+        "--rows",
+        "qt-cnn",
+        "--sides",
+        "scan",
+        "gce",
+        "--device",
+        "cpu",
+        "--epochs",
+        "2",
+        "--limit",
+        "80",
+    ]
+    command = [sys.executable, str(script), *options, "--trials", "2", "--out", str(tmp_path)]
+    stopped = subprocess.run([*command, "--seconds", "0"], capture_output=True, text=True, check=True)
+    assert "stopped" in stopped.stdout
+    assert not list(tmp_path.glob("*.jsonl"))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "n  2, test" in done.stdout
+    again = subprocess.run([*command, "--seconds", "0"], capture_output=True, text=True, check=True)
+    assert again.stdout.split("\n\n")[-1] == done.stdout.split("\n\n")[-1]
