@@ -10,7 +10,7 @@ def with_before_after(table: dict[str, Any], found: BeforeAfter | None, kind: Ki
     """Return the table of the comparison with sentences about the common rows.
 
     If the validation parts of the runs differ, the errors of the whole parts are left out: the last two
-    columns of the table, and the chart. Runs that repeat each other with other seeds are not before and after.
+    columns of the table, and the chart. Runs that repeat each other with other seeds are left as they are.
     """
     if found is None or table.get("means"):
         return table
