@@ -9,11 +9,13 @@ from activebias.commands.shared import (
     Data,
     Debug,
     Device,
+    Devices,
     Epochs,
     Json,
     Methods,
     Out,
     Quiet,
+    Ray,
     Seed,
     SideBySide,
     print_json,
@@ -41,20 +43,23 @@ def reproduce(
     out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
+    devices: Devices = None,
+    ray: Ray = None,
     side_by_side: SideBySide = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Train rows of the paper, and show our numbers beside the paper's numbers."""
-    from activebias.commands.choosing import find_methods, find_place, find_rows
+    from activebias.commands.choosing import find_methods, find_place, find_rows, find_spread
     from activebias.commands.running import run
     from activebias.lab.data import DataError
     from activebias.lab.notes import notes, nothing_stored
     from activebias.lab.paper import paper_metrics
     from activebias.lab.result_tables import reproduction_table, summary
 
-    place = find_place(out, data, device, side_by_side)
+    spread = find_spread(devices, ray, device)
+    place = find_place(out, data, device if spread is None else "cpu", side_by_side)
     summaries = []
     for recipe in find_rows(rows, epochs=epochs):
         names = find_methods(methods, recipe, keep_applicable=not rows)
@@ -64,7 +69,7 @@ def reproduce(
                 results = [each for each in stored if each.method in names and each.rule is None]
             else:
                 seeds = range(seed, seed + (trials or recipe.trials))
-                results = run(recipe, names, seeds, place, quiet=quiet or as_json)
+                results = run(recipe, names, seeds, place, quiet=quiet or as_json, spread=spread)
         except DataError as error:
             if rows:
                 raise
