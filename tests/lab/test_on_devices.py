@@ -89,8 +89,6 @@ def test_shares_keep_trials_whole_and_come_largest_first(tmp_path):
     ]
     one_trial = in_shares(recipe, {0: missing[0]}, place, 2)
     assert [share.num_results for share in one_trial] == [1, 1, 1]
-    most = in_shares(recipe, missing, replace(place, side_by_side=2), 1)
-    assert {share.num_results for share in most} == {2}
 
 
 def test_two_workers_fill_one_store_as_one_process_does(tmp_path, whole):

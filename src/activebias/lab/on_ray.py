@@ -5,6 +5,7 @@ task. The results go back to this process, which appends them to the one store.
 """
 
 import importlib
+import socket
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from activebias.lab.shares import (
 from activebias.lab.trials import Missing, count_epochs
 
 _MOST_RETRIES = 3
+_SECONDS_TO_ANSWER = 10.0
 
 Models = dict[str, bytes]
 """Files of the folder `models`, by name."""
@@ -59,13 +61,7 @@ class OnRay:
         """Train the missing trials; raise the first error of a task."""
         ray = _import_ray()
         dataset = load_data(recipe, place.data) if dataset is None else dataset
-        try:
-            ray.init(address=self.address, log_to_driver=False, logging_level="warning")
-        except ConnectionError as error:
-            raise ValueError(
-                f"Expected `--ray` to be the address of a running cluster, but got {self.address!r} "
-                f"({error}): start a cluster with `ray start --head`, which prints its address."
-            ) from None
+        _connect(ray, self.address)
         try:
             tasks = _Tasks(ray, self._find_device(ray), ray.put(dataset))
             if (teacher := teacher_share(recipe, place)) is not None:
@@ -98,6 +94,20 @@ def _import_ray() -> ModuleType:
         return importlib.import_module("ray")
     except ImportError:
         raise ValueError("`--ray` needs Ray, which is not installed: pip install activebias[ray].") from None
+
+
+def _connect(ray: ModuleType, address: str) -> None:
+    """Connect this process to the cluster; raise at once if nobody answers, where Ray tries for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        if colon and port.isdigit():
+            socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+        ray.init(address=address, log_to_driver=False, logging_level="warning")
+    except (OSError, OverflowError, ValueError) as error:
+        raise ValueError(
+            f"Expected `--ray` to be the address of a running Ray cluster, but got {address!r} ({error}): "
+            "start a cluster with `ray start --head`, which prints its address."
+        ) from None
 
 
 def _models_for(recipe: Recipe, place: Place) -> Models:

@@ -63,7 +63,7 @@ def in_shares(
     """Divide the missing trials evenly among the workers, largest share first.
 
     Methods that scan and methods that draw are never side by side, and so have shares of their own. A
-    worker divides a share that is too large for its RAM.
+    worker divides a share that is too large for its RAM, or larger than `place.side_by_side`.
     """
     shares = []
     for scans in (True, False):
@@ -79,7 +79,7 @@ def in_shares(
         most = -(-len(lanes) // num_workers)
         if len(trials) >= num_workers:  # whole trials, which share their burn-in
             most = max(trials.values()) * -(-len(trials) // num_workers)
-        for group in in_groups(lanes, min(most, place.side_by_side or most)):
+        for group in in_groups(lanes, most):
             wanted: dict[int, list[Any]] = {}
             for lane in group:
                 wanted.setdefault(lane.seed, []).append(lane.side)
