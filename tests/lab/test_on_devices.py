@@ -82,18 +82,20 @@ def test_shares_keep_trials_whole_and_come_largest_first(tmp_path):
     recipe, place = lab_worker.small_recipe(), Place(tmp_path)
     missing = missing_runs(recipe, METHODS, range(4), place)
     shares = in_shares(recipe, missing, place, 2)
-    assert [share.num_results for share in shares] == [4, 4, 2, 2]
-    assert [[side.name for side in shares[0].missing[0]], list(shares[0].missing)] == [
+    assert [share.num_results for share in shares] == [4, 4, 4]
+    assert [[side.name for side in shares[1].missing[0]], list(shares[1].missing)] == [
         ["scan", "wpv"],
         [0, 1],
     ]
     one_trial = in_shares(recipe, {0: missing[0]}, place, 2)
-    assert [share.num_results for share in one_trial] == [1, 1, 1]
+    assert [share.num_results for share in one_trial] == [2, 1]
+    many = in_shares(recipe, missing_runs(recipe, METHODS, range(20), place), place, 60)
+    assert {share.num_results for share in many} == {1}
 
 
 def test_two_workers_fill_one_store_as_one_process_does(tmp_path, whole):
     messages, _ = train(tmp_path)
-    assert messages[0] == "digits: 4 + 2 + 2 + 1 models on cpu, cpu."
+    assert messages[0] == "digits: 4 + 3 + 2 models on cpu, cpu."
     assert lines(tmp_path) == whole
     assert not list((tmp_path / "checkpoints").iterdir())
     assert train(tmp_path) == (

@@ -66,6 +66,7 @@ def in_shares(
     worker divides a share that is too large for its RAM, or larger than `place.side_by_side`.
     """
     shares = []
+    total = sum(map(len, missing.values()))
     for scans in (True, False):
         lanes = [
             Lane(seed, *side)
@@ -75,10 +76,10 @@ def in_shares(
         ]
         if not lanes:
             continue
-        trials = Counter(lane.seed for lane in lanes)
-        most = -(-len(lanes) // num_workers)
-        if len(trials) >= num_workers:  # whole trials, which share their burn-in
-            most = max(trials.values()) * -(-len(trials) // num_workers)
+        most = -(-total // num_workers)
+        trial = max(Counter(lane.seed for lane in lanes).values())
+        if most > trial:  # whole trials, which share their burn-in
+            most = trial * round(most / trial)
         for group in in_groups(lanes, most):
             wanted: dict[int, list[Any]] = {}
             for lane in group:
