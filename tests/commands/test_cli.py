@@ -34,7 +34,7 @@ FLAGS = {
     "compare": RUNS
     | {"--methods", "--noise", "--search", "--trials", "--side-by-side", "--splits", "--minutes", "--burn-in"}
     | {"--images", "--csv", "--target", "--conll", "--devices", "--ray"},
-    "reproduce": RUNS | {"--methods", "--trials", "--side-by-side", "--devices", "--ray"},
+    "reproduce": RUNS | {"--methods", "--trials", "--side-by-side", "--devices", "--ray", "--html"},
     "figures": COMMON | {"--seed"},
     "theory": {"--seed", "--json", "--debug", "--help"},
     "data": {"--data", "--json", "--debug", "--help"},
