@@ -40,8 +40,8 @@ The paper's rows, trained here, beside the paper's numbers. A command makes this
 python -m activebias.lab.reproduction results docs/reproduction.md
 ```
 
-The same rows with interactive curves are one HTML file, which loads nothing from the network. It is not in the
-repository, because it is 5 MB large; `make reproduction` writes it too:
+The same rows with interactive curves are one HTML file, which loads nothing from the network. It is not in
+the repository, because it is 5 MB large; `make reproduction` writes it too:
 
 ```sh
 activebias reproduce --trials 0 --out results --html docs/reproduction.html
