@@ -20,3 +20,4 @@ from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
 from activebias.losses import IGNORED as IGNORED
+from activebias.losses import cross_entropy as cross_entropy
