@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.utils.data import Sampler
 
 import activebias as ab
 
@@ -21,25 +20,9 @@ from language_run import (
     pad_texts,
     texts,
 )
+from scanned import AsScanned
 
 KINDS = ["gpt2", "llama", "bert", "t5"]
-
-
-class AsScanned(Sampler):
-    """The order of a bias with the method scan, without one."""
-
-    def __init__(self, num_instances: int) -> None:
-        self._bias = ab.ActiveBias("scan", num_instances=num_instances, num_classes=2)
-        self._sampler = self._bias.sampler(batch_size=num_instances)
-        self._epoch = 0
-
-    def __iter__(self):
-        self._bias.set_epoch(self._epoch)
-        self._epoch += 1
-        return iter(list(self._sampler))
-
-    def __len__(self):
-        return NUM_TEXTS
 
 
 def plain(kind, tmp_path, **options):

@@ -14,6 +14,20 @@ from activebias.internal import IGNORED
 from activebias.sampling import EmphasisSampler
 
 
+def words_of(dataset: Any, *, shift: bool) -> TokenIndex | None:
+    """Number the words of a prepared training set; None where every example has one label.
+
+    Where a collator makes the labels, which words have one is not known: words are numbered by position.
+    """
+    first = dataset[0]
+    if "labels" in first:
+        is_sequence = torch.as_tensor(first["labels"]).dim() > 0
+        return TokenIndex.from_dataset(dataset, shift=shift) if is_sequence else None
+    if "input_ids" not in first or "label" in first or "label_ids" in first:
+        return None
+    return TokenIndex.from_dataset(dataset, "input_ids", shift=shift, by_position=True)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingCollator:
     """Calls the Trainer's collator, adds the index of every label, and calls the labels `labels`.

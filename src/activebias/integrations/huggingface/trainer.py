@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -12,7 +12,7 @@ from transformers import Trainer
 
 from activebias import ActiveBias, TokenIndex, with_index
 from activebias.indexing import IndexedDataset
-from activebias.integrations.huggingface.batches import DealtOrder, TrainingCollator
+from activebias.integrations.huggingface.batches import DealtOrder, TrainingCollator, words_of
 from activebias.integrations.huggingface.own_loss import (
     base_model,
     check_own_loss,
@@ -39,7 +39,7 @@ class ActiveBiasMixin(_Base):
     def __init__(
         self,
         *args: Any,
-        bias: ActiveBias,
+        bias: ActiveBias | Callable[..., ActiveBias],
         token_index: TokenIndex | None = None,
         shift_labels: bool | None = None,
         validation_error: str | None = None,
@@ -51,7 +51,10 @@ class ActiveBiasMixin(_Base):
 
         Args:
             *args: the Trainer's.
-            bias: its `num_instances` is the length of the training set, or `token_index.num_instances`.
+            bias: its `num_instances` is the length of the training set, or `token_index.num_instances`. Where
+                the Trainer prepares the training set (TRL), pass a function that makes the bias, such as
+                `functools.partial(ActiveBias, "wtc", num_classes=…)`: it is called with `num_instances`, and
+                words are numbered as the prepared set has them.
             token_index: for tagging and language models, `TokenIndex.from_dataset(train_dataset)`; for causal
                 models with `shift=True`.
             shift_labels: whether the logits of a position predict the label of the next one. None goes by the
@@ -61,12 +64,17 @@ class ActiveBiasMixin(_Base):
             **kwargs: the Trainer's.
         """
         super().__init__(*args, **kwargs)
+        self.shift_labels = predicts_the_next_word(self.model) if shift_labels is None else bool(shift_labels)
+        if not isinstance(bias, ActiveBias):
+            if token_index is None:
+                token_index = words_of(self.train_dataset, shift=self.shift_labels)
+            items = cast(Sized, self.train_dataset)
+            bias = bias(num_instances=len(items) if token_index is None else token_index.num_instances)
         if self.train_dataset is not None and not isinstance(self.train_dataset, IndexedDataset):
             self.train_dataset = with_index(self.train_dataset)
         self.bias = bias
         self.token_index = token_index
         self.validation_error = validation_error
-        self.shift_labels = predicts_the_next_word(self.model) if shift_labels is None else bool(shift_labels)
         self._loss_is_checked = shift_labels is not None
         self._own_loss_func = self.compute_loss_func
         # The Trainer, and trainers built on it, call this function with the model's outputs and the labels.
