@@ -101,6 +101,9 @@ def test_a_file_with_a_flipped_bit_is_refused_or_read_whole(tmp_path):
     assert num_refused > 50
 
 
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "set_crc32_options"), reason="before torch 2.6 they are always written"
+)
 def test_checksums_are_written_even_where_torch_was_told_not_to(tmp_path):
     bias = make_bias("wpv", num_instances=4)
     before = torch.serialization.get_crc32_options()

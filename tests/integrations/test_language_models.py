@@ -1,5 +1,7 @@
 """Language models under the Trainer: the loss of the plain Trainer, word by word."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ pytest.importorskip("transformers", reason="not installed: pip install 'activebi
 pytest.importorskip("accelerate", reason="not installed: pip install 'activebias[huggingface]'")
 
 from transformers import GPT2LMHeadModel, Trainer
+from transformers.trainer_pt_utils import LabelSmoother
 
 from activebias.integrations.huggingface import ActiveBiasMixin, ActiveBiasTrainer
 from language_run import (
@@ -52,6 +55,10 @@ def test_scan_trains_like_the_plain_trainer(kind, accumulate, tmp_path):
     assert_equal_weights(ours.model, plain(kind, tmp_path, accumulate=accumulate))
 
 
+@pytest.mark.skipif(
+    "num_items_in_batch" not in inspect.signature(LabelSmoother.__call__).parameters,
+    reason="before 5.15 transformers smoothed without regard to the labels of the whole step",
+)
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_label_smoothing_of_a_causal_model(accumulate, tmp_path):
     options = {"accumulate": accumulate, "label_smoothing_factor": 0.2}

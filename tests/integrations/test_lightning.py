@@ -1,5 +1,6 @@
 """The callback under the real Trainer: same numbers as the plain loop, also after a resume."""
 
+import inspect
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ pytestmark = [
 
 NUM_INSTANCES, BATCH_SIZE, EPOCHS = 50, 8, 3
 NO_FILES = {"enable_checkpointing": False}
+TAKES_WEIGHTS_ONLY = "weights_only" in inspect.signature(Trainer.fit).parameters  # since Lightning 2.6
 
 
 def make_data() -> TensorDataset:
@@ -83,7 +85,8 @@ def fit(bias, folder: Path, *, callback=None, callbacks=(), ckpt_path=None, modu
             **options,
         }
     )
-    trainer.fit(module, ckpt_path=ckpt_path, weights_only=None if ckpt_path is None else True)
+    safely = {"weights_only": True} if TAKES_WEIGHTS_ONLY and ckpt_path is not None else {}
+    trainer.fit(module, ckpt_path=ckpt_path, **safely)
     return module, trainer
 
 
