@@ -296,3 +296,8 @@ def test_a_loss_that_never_asks_the_bias_is_refused(tmp_path):
 
     with pytest.raises(RuntimeError, match=r"`compute_loss` of Own must call `super\(\)\.compute_loss"):
         make_language_trainer("llama", folder=tmp_path, trainer_class=Own).train()
+
+
+def test_example_of_corrupted_answers(run_example):
+    """After nine of its twenty epochs; an answer of random letters is right with a probability of 1e-5."""
+    assert run_example("language_model.py", "--methods", "wtc", "--epochs", "9") > 0.2
