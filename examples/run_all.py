@@ -19,6 +19,7 @@ COMMANDS = {
     "torchrun huggingface_sequence.py": "other",
     "huggingface_tagging.py": "other",
     "torchrun huggingface_tagging.py": "other",
+    "language_model.py --methods wtc": "other",
     "accelerate_loop.py": "same",
     "torchrun accelerate_loop.py": "same",
     "ddp_torchrun.py": "same",

@@ -1,5 +1,7 @@
 """The torch sampler that yields the items of an epoch in the method's order, on every rank its part."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sized
 from itertools import chain
 from typing import Any, cast
@@ -29,6 +31,10 @@ def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_
     return num_items
 
 
+# The modules of Lightning's Trainer, under both names of the package, that tell a sampler the epoch.
+LIGHTNING_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+
+
 class EmphasisSampler(DistributedSampler[int]):
     """Yields the indices of an epoch in the order that the method asks for; made by `bias.sampler(…)`.
 
@@ -55,6 +61,7 @@ class EmphasisSampler(DistributedSampler[int]):
         self.plan = plan
         self.order = order
         self._set_epoch, self._num_ranks = set_epoch, num_ranks
+        self.has_callback = False  # whether a callback keeps the bias in Lightning's checkpoints
 
     @property
     def batch_size(self) -> int:
@@ -98,7 +105,22 @@ class EmphasisSampler(DistributedSampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Forward to the bias; trainers call this by themselves."""
+        if not self.has_callback and self._is_called_by_lightning():
+            self.has_callback = True  # told once
+            warnings.warn(
+                "Lightning's Trainer trains with a bias, but has no callback for it: its checkpoints would "
+                "not hold the bias, and a resumed run would begin with an empty history. Pass "
+                "`callbacks=[ActiveBiasCallback(bias)]`, from activebias.integrations.lightning.",
+                stacklevel=2,
+            )
         self._set_epoch(epoch)
+
+    @staticmethod
+    def _is_called_by_lightning() -> bool:
+        # Of the frames above this one and `set_epoch`, the first is Lightning's helper, the second its loop.
+        frame = sys._getframe(2)
+        callers = (frame, frame.f_back)
+        return any(each is not None and each.f_globals.get("__name__") in LIGHTNING_LOOPS for each in callers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: where the epoch stands is part of the bias's own state."""
