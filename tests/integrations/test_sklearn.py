@@ -138,11 +138,50 @@ def test_a_pickled_classifier_predicts_and_goes_on():
     assert torch.equal(model.bias_.history.values()[0], other.bias_.history.values()[0])
 
 
+@pytest.mark.parametrize("criterion", [nn.CrossEntropyLoss, nn.NLLLoss])
+def test_class_weights_of_the_criterion_are_taken_over(criterion):
+    """Under scan the classifier trains as skorch's own loss does on the same batches."""
+    weight, probabilities = torch.tensor([0.3, 2.0]), criterion is nn.NLLLoss
+    model = classifier(
+        method="scan", criterion=criterion, criterion__weight=weight, module__probabilities=probabilities
+    ).fit(X, Y)
+    bias, network = ab.ActiveBias("scan", num_instances=60, num_classes=2), Network()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    sampler = bias.sampler(batch_size=8)
+    for epoch in range(3):
+        bias.set_epoch(epoch)
+        for index in torch.tensor(list(sampler)).split(8):
+            loss = nn.functional.cross_entropy(
+                network(torch.from_numpy(X)[index]), torch.from_numpy(Y)[index], weight=weight
+            )
+            bias.record(index, torch.full(index.shape, 0.5))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    torch.testing.assert_close(model.module_.layer.weight, network.layer.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_sample_weights_come_in_x():
+    """A weight of 0 leaves a sample out of the loss, not out of the history."""
+    weight = (np.arange(60) % 2).astype("float32")
+    wrong = np.where(weight > 0, Y, 1 - Y)
+    with_zeros = classifier(method="scan").fit({"x": X, "sample_weight": weight}, wrong)
+    right = classifier(method="scan").fit({"x": X, "sample_weight": weight}, Y)
+    assert torch.equal(with_zeros.module_.layer.weight, right.module_.layer.weight)
+    ones = classifier().fit({"x": X, "sample_weight": np.ones(60, dtype="float32")}, Y)
+    torch.testing.assert_close(ones.module_.layer.weight, classifier().fit(X, Y).module_.layer.weight)
+    assert with_zeros.bias_.history.values()[1].sum() == 60 * 4
+    assert with_zeros.predict({"x": X}).shape == (60,)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"criterion": nn.MSELoss}, "CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss"),
-        ({"criterion__weight": torch.ones(2)}, "criterion__weight"),
+        (
+            {"criterion": nn.BCEWithLogitsLoss, "criterion__pos_weight": torch.ones(1)},
+            "criterion__pos_weight",
+        ),
         ({"method": "wvp"}, "Did you mean 'wpv'"),
     ],
 )

@@ -31,6 +31,9 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     Labels of any kind are encoded in the order of `classes_`, and `predict` returns them. Where a training
     set may lack a class, pass `classes=…` with labels that are not 0 … C-1. A Dataset as X holds 0 … C-1.
 
+    `criterion__weight` are class weights. Sample weights come in X, `{"x": inputs, "sample_weight": weights}`;
+    the module sees the other entries. Both multiply the weights of the method.
+
     After `fit`, `bias_` is the trained bias. It is stored with the criterion: `save_params(f_criterion=…)`,
     `load_params` and skorch's Checkpoint hold it.
     """
@@ -132,7 +135,9 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return int(logits.shape[-1])
 
     def infer(self, x: Any, **fit_params: Any) -> Any:
-        """Return the module's outputs; one logit an example comes as (B,)."""
+        """Return the module's outputs; one logit an example comes as (B,). It never sees sample weights."""
+        if isinstance(x, dict):
+            x = {name: value for name, value in x.items() if name != "sample_weight"}
         outputs = super().infer(x, **fit_params)
         if not isinstance(_criterion_of(self), nn.BCEWithLogitsLoss):
             return outputs
@@ -213,9 +218,11 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
                 "Expected `criterion` to be CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss, but got "
                 f"{type(criterion).__name__}."
             )
-        if criterion.weight is not None or criterion.reduction != "mean":
+        binary = isinstance(criterion, nn.BCEWithLogitsLoss)
+        if binary and (criterion.weight is not None or criterion.pos_weight is not None):
             raise ValueError(
-                "`criterion__weight` and `criterion__reduction` cannot be combined with the bias's weights."
+                "`criterion__weight` and `criterion__pos_weight` of BCEWithLogitsLoss cannot be combined "
+                "with the bias's weights: give two logits to CrossEntropyLoss, with `criterion__weight`."
             )
         assert self.bias_ is not None
         return self.bias_.loss(
@@ -224,6 +231,9 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
             self.index_,
             ignore_index=getattr(criterion, "ignore_index", -100),
             label_smoothing=getattr(criterion, "label_smoothing", 0.0),
+            class_weight=criterion.weight,
+            sample_weight=X.get("sample_weight") if isinstance(X, dict) else None,
+            reduction=criterion.reduction,
         )
 
 
