@@ -32,12 +32,6 @@ _NOTES = (
 )
 
 
-def _chosen_error(result: TrialResult) -> float:
-    error = result.chosen_test_error
-    assert error is not None
-    return error
-
-
 def _value(numbers: Estimate) -> str:
     return f"{numbers.mean:.2f}" + ("" if numbers.stderr is None else f" ± {numbers.stderr:.2f}")
 
@@ -58,7 +52,7 @@ def protocol_table(protocol: Protocol, store: ResultStore) -> TextTable:
 
 def _tests(results: Mapping[str, Sequence[TrialResult]]) -> dict[str, tuple[float, float | None]]:
     """Return the mean difference from Scan and its corrected p-value, by name."""
-    errors = {name: {each.seed: _chosen_error(each) for each in group} for name, group in results.items()}
+    errors = {name: {each.seed: each.chosen_test_error for each in group} for name, group in results.items()}
     found = {
         name: paired_t_test(values, errors["scan"])
         for name, values in errors.items()
@@ -99,7 +93,7 @@ def _line(
         shown,
         Cell(setting),
         Cell(str(len(results))),
-        Cell(of(_chosen_error)),
+        Cell(of(lambda result: result.chosen_test_error)),
         Cell(of(lambda result: result.best_test_error)),
         Cell(of(lambda result: result.last10_test_error)),
         difference,

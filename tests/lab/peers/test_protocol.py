@@ -88,7 +88,7 @@ def test_the_table_has_settings_errors_and_budgets(trained):
     assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
 
 
-def test_the_epoch_is_the_one_that_validation_chose():
+def test_the_epoch_is_the_last_of_those_that_validation_prefers():
     result = TrialResult(
         recipe="digits",
         method="gce",
@@ -96,13 +96,15 @@ def test_the_epoch_is_the_one_that_validation_chose():
         config={},
         device="cpu",
         seconds=1.0,
-        test_error=[9.0, 4.0, 3.0],
-        train_error=[9.0, 4.0, 3.0],
-        validation_error=[8.0, 5.0, 5.0],
+        test_error=[9.0, 3.0, 4.0, 2.0],
+        train_error=[9.0, 4.0, 3.0, 2.0],
+        validation_error=[8.0, 5.0, 5.0, 6.0],
         rule="q 0.7",
     )
-    assert (result.chosen_test_error, result.best_test_error) == (4.0, 3.0)
+    assert (result.chosen_epoch, result.chosen_test_error, result.best_test_error) == (3, 4.0, 2.0)
     assert TrialResult.from_json(result.to_json()) == result
+    with pytest.raises(ValueError, match="whose `validation` is set"):
+        replace(result, validation_error=None).chosen_epoch  # noqa: B018
 
 
 @pytest.mark.parametrize("noise", [None, "digits"])
