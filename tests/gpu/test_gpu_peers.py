@@ -107,7 +107,9 @@ def test_peers_learn_in_half_precision():
     first, last = run.train_error[0], run.train_error[-1]
     learnt = {lane.side.name for lane, was, now in zip(run.lanes, first, last, strict=True) if now < was - 5}
     # The other losses have a smaller slope at first.
-    assert learnt >= {"scan", "wtc", "label-smoothing", "infobatch", "importance", "wtc+label-smoothing"}
+    assert learnt >= {
+        "scan", "wtc", "ema", "label-smoothing", "infobatch", "importance", "wtc+label-smoothing",
+    }  # fmt: skip
 
 
 def test_half_precision_steps_have_a_rate_per_model():
