@@ -15,7 +15,7 @@ from activebias.lab.experiment.store import ResultStore
 from activebias.lab.figures import save_figure
 from activebias.lab.peer_figure import peer_figure
 from activebias.lab.peer_rows import num_trials, peer_rows, steps_an_epoch
-from activebias.lab.peer_table import FAILED_NOTE, num_failed, protocol_table
+from activebias.lab.peer_table import failed_notes, protocol_table
 from activebias.lab.peers import PEERS, Peer
 from activebias.lab.protocol import RATES, SEARCH_SEEDS, Protocol
 
@@ -61,10 +61,9 @@ def _row(protocol: Protocol, store: ResultStore) -> list[str]:
     command = f"python benchmarks/peers.py --device cuda --out results/peers --rows {recipe.name}"
     if 0 < len(_seeds(trials)) < num_trials(recipe):
         command += f" --trials {len(_seeds(trials))}"
-    failed = any(num_failed(results).values())
     table = replace(protocol_table(protocol, store), title="", notes=())
     parts = [_filled(facts), f"```sh\n{command}\n```", table.to_markdown().split("\n", 2)[2]]
-    return [*parts, _filled(FAILED_NOTE)] if failed else parts
+    return [*parts, *map(_filled, failed_notes(results))]
 
 
 def _facts(recipe: Recipe, trials: Sequence[TrialResult]) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from statistics import median
 from typing import Any, Final
@@ -14,30 +15,30 @@ from activebias.lab.significance import SIGNIFICANCE_LEVEL, Estimate, estimate, 
 
 # The sides that the others are tested against. A pair is tested once: Scan is not tested against WTC.
 BASES: Final = ("scan", "wtc")
-_ERRORS: Final[dict[str, Callable[[TrialResult], float]]] = {
-    "validation %": lambda result: result.best_validation_error,
-    "test error %": lambda result: result.chosen_test_error,
-    "best epoch %": lambda result: result.best_test_error,
-    "last 10 %": lambda result: result.last10_test_error,
-}
 COLUMNS: Final = (
     "",
     "setting",
     "n",
-    *_ERRORS,
+    "validation %",
+    "test error %",
+    "median %",
+    "best epoch %",
+    "last 10 %",
     *(f"against {display_name(base)}" for base in BASES),
     "searched",
     "s a trial",
 )
+# The columns that a terminal has room for.
+_SHORT: Final = ("", "setting", "n", "test error %", "best epoch %", "against Scan", "searched")
 _NOTHING = "–"
 _NOTES = (
     "Test error at the epoch with the best validation error; best epoch: the lowest test error.",
     "*: significantly different (paired t-test, Holm's correction, 5 %; the p-value in brackets).",
     "Setting: chosen by the search on a validation part; searched: models × epochs. Rate: of the recipe's.",
 )
-FAILED_NOTE: Final = (
-    "Failed: a trial whose test error is nearer to 100 % than to the median of all trials of the row. Means, "
-    "standard errors and tests include it; the median shows the other trials."
+_FAILED = (
+    "A trial failed if its test error is nearer to 100 % than to the median of all trials of the row. Means, "
+    "standard errors and tests include failed trials."
 )
 
 
@@ -59,6 +60,17 @@ def num_failed(results: Mapping[str, Sequence[TrialResult]]) -> dict[str, int]:
     }
 
 
+def failed_notes(results: Mapping[str, Sequence[TrialResult]]) -> list[str]:
+    """Return a note about the failed trials, or no note."""
+    sides = [
+        f"{side_title(name)} {number} of {len(results[name])} (median of the test error "
+        f"{median(result.chosen_test_error for result in results[name]):.2f})"
+        for name, number in num_failed(results).items()
+        if number
+    ]
+    return [f"Failed trials: {', '.join(sides)}. {_FAILED}"] if sides else []
+
+
 def protocol_table(protocol: Protocol, store: ResultStore) -> TextTable:
     """Return the table of a row: the sides with their settings, errors and budgets.
 
@@ -72,8 +84,16 @@ def protocol_table(protocol: Protocol, store: ResultStore) -> TextTable:
     for name in protocol.names:
         against = [tests[base].get(name, Cell(_NOTHING)) for base in BASES]
         rows.append(_line(name, chosen.get(name), results.get(name, []), failed.get(name, 0), against))
-    notes = (*_NOTES, FAILED_NOTE) if any(failed.values()) else _NOTES
+    notes = (*_NOTES, *failed_notes(results))
     return TextTable(f"{protocol.recipe.name}: {protocol.recipe.title}", COLUMNS, tuple(rows), notes)
+
+
+def short_table(protocol: Protocol, store: ResultStore) -> TextTable:
+    """Return the columns of the table that fit into a terminal."""
+    table = protocol_table(protocol, store)
+    places = [COLUMNS.index(column) for column in _SHORT]
+    rows = tuple(tuple(row[place] for place in places) for row in table.rows)
+    return replace(table, columns=_SHORT, rows=rows)
 
 
 def _tests(results: Mapping[str, Sequence[TrialResult]], base: str) -> dict[str, Cell]:
@@ -106,15 +126,20 @@ def _line(
     if not results:
         empty = (Cell(_NOTHING) for _ in COLUMNS[3:-2])
         return (shown, Cell(setting), Cell("not trained yet"), *empty, budget, Cell(_NOTHING))
-    errors = {title: _value(estimate(map(get, results))) for title, get in _ERRORS.items()}
-    if failed:
-        middle = median(result.chosen_test_error for result in results)
-        errors["test error %"] += f"; {failed} failed, median {middle:.2f}"
+
+    def of(get: Callable[[TrialResult], float]) -> Cell:
+        return Cell(_value(estimate(map(get, results))))
+
+    middle = f"{median(result.chosen_test_error for result in results):.2f}"
     return (
         shown,
         Cell(setting),
         Cell(str(len(results))),
-        *map(Cell, errors.values()),
+        of(lambda result: result.best_validation_error),
+        of(lambda result: result.chosen_test_error),
+        Cell(f"{middle} ({failed} failed)" if failed else middle),
+        of(lambda result: result.best_test_error),
+        of(lambda result: result.last10_test_error),
         *against,
         budget,
         Cell(f"{math.fsum(result.seconds for result in results) / len(results):.1f}"),

@@ -1,5 +1,6 @@
 """The protocol: a search on the validation part, trials with the chosen settings, and the page."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from activebias.lab.experiment.prepared import prepare
 from activebias.lab.experiment.results import TrialResult, config_hash
 from activebias.lab.peer_page import main, page
 from activebias.lab.peer_rows import peer_rows
-from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table
+from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table, short_table
 from activebias.lab.peers import PEERS
 from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
 from side_by_side_cases import digits
@@ -89,6 +90,8 @@ def test_the_table_has_settings_errors_and_budgets(trained):
     table = protocol_json(protocol, place.store)
     for name, group in protocol.results(place.store).items():
         assert table[name]["test_error"] == [result.chosen_test_error for result in group]
+    text = short_table(protocol, place.store).to_text(100)
+    assert all(re.search(rf"^{name} .* \d+×2$", text, re.MULTILINE) for name in rows), "a line is broken"
     wider = replace(protocol, names=("scan", "elr"))
     assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
 
@@ -219,9 +222,12 @@ def test_a_failed_trial_is_counted_and_its_side_has_a_median(tmp_path):
             store(chosen.side, protocol.recipe, seed, 90.0 if (name, seed) == ("gce", 1) else 4.0 + seed)
     assert num_failed(protocol.results(place.store)) == {"scan": 0, "gce": 1}
     table = protocol_table(protocol, place.store)
-    cells = {row[0].text: row[COLUMNS.index("test error %")].text for row in table.rows}
-    assert cells == {"Scan": "5.00 ± 0.58", "GCE": "33.33 ± 28.34; 1 failed, median 6.00"}
-    assert any(note.startswith("Failed:") for note in table.notes)
+    cells = {
+        row[0].text: [row[COLUMNS.index(column)].text for column in ("test error %", "median %")]
+        for row in table.rows
+    }
+    assert cells == {"Scan": ["5.00 ± 0.58", "5.00"], "GCE": ["33.33 ± 28.34", "6.00 (1 failed)"]}
+    assert table.notes[-1].startswith("Failed trials: GCE 1 of 3 (median of the test error 6.00).")
     assert protocol_json(protocol, place.store)["gce"]["failed"] == 1
 
 
