@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from activebias.cli import app
 from activebias.lab import Place, get_recipe, run_trials
 from activebias.lab.data import Dataset, Examples
-from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.experiment.results import TrialResult, config_hash
 from activebias.lab.peer_page import main, page
-from activebias.lab.peer_rows import peer_rows
+from activebias.lab.peer_rows import peer_rows, steps_an_epoch
 from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table, short_table
 from activebias.lab.peers import PEERS
 from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
@@ -156,6 +156,16 @@ def test_the_rows_are_those_of_the_page(tmp_path):
     assert text.count("not trained yet") == len(rows)
     (tmp_path / "notes.md").write_text("Use GCE.")
     assert "Use GCE." in page(Place(tmp_path).store, tmp_path / "notes.md")
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn-0", "cifar10-lr", "qt-cnn", "wnut17-cnn"])
+def test_the_steps_of_an_epoch_are_those_of_the_data(name, real_data):
+    recipe = peer_rows()[name].recipe
+    real_data(recipe.data)
+    if name in ("qt-cnn", "wnut17-cnn"):
+        real_data("embeddings")
+    prepared = prepare(recipe, load_data(recipe, None), seed=0, device=CPU)
+    assert steps_an_epoch(recipe) == len(prepared.train) // recipe.batch_size
 
 
 def test_the_page_in_the_docs_is_made_from_the_store(tmp_path):
