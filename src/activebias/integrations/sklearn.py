@@ -31,8 +31,8 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     Labels of any kind are encoded in the order of `classes_`, and `predict` returns them. Where a training
     set may lack a class, pass `classes=…` with labels that are not 0 … C-1. A Dataset as X holds 0 … C-1.
 
-    `criterion__weight` are class weights. Sample weights come in X, `{"x": …, "sample_weight": …}`; the module
-    sees the other entries. Both multiply the weights of the method.
+    `criterion__weight` are class weights. Sample weights come in X, `{"x": …, "sample_weight": …}`; the
+    module sees the other entries. Both multiply the weights of the method.
 
     After `fit`, `bias_` is the trained bias. It is stored with the criterion: `save_params(f_criterion=…)`,
     `load_params` and skorch's Checkpoint hold it.
