@@ -115,6 +115,7 @@ class DealtOrder(Sampler[int]):
     def __init__(self, sampler: EmphasisSampler, *, skips: bool, round_size: int) -> None:
         """Take the examples of one batch on every rank; a `round_size` of 1 fills up nothing."""
         self._sampler, self._skips, self._round_size = sampler, skips, round_size
+        self._epoch = 0
 
     def __len__(self) -> int:
         """Return the number of examples, filled up."""
@@ -134,5 +135,10 @@ class DealtOrder(Sampler[int]):
         yield from itertools.islice(itertools.cycle(last_round), self._round_size - len(last_round))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch."""
-        self._sampler.set_epoch(epoch)
+        """Begin an epoch; an earlier one is not begun again.
+
+        Before transformers 5, Accelerate's loader of a resumed epoch counts from 0 once more.
+        """
+        if epoch >= self._epoch:
+            self._epoch = epoch
+            self._sampler.set_epoch(epoch)
