@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from activebias import checks
+from activebias import checks, losses
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
 from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
@@ -18,18 +18,10 @@ from activebias.checks import IGNORED
 from activebias.distributed import Ranks
 from activebias.history import PredictionHistory
 from activebias.loaders import make_loader
-from activebias.losses import (
-    PerInstance,
-    Weights,
-    cross_entropy,
-    per_instance,
-    weighted,
-    weighted_cross_entropy,
-)
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import describe, metrics
-from activebias.order import EpochOrder, Plan
+from activebias.order import EpochOrder, Handout, Plan
 from activebias.sampling import EmphasisSampler, num_items_of
 from activebias.validation import Validation
 
@@ -107,14 +99,11 @@ class ActiveBias:
                 path=history_file,
             )
             self._memory = InstanceMemory(
-                self.method,
-                self.history,
-                remove_outliers=self.remove_outliers,
-                max_weight=self.max_weight,
+                self.method, self.history, remove_outliers=self.remove_outliers, max_weight=self.max_weight
             )
         self.device = self.history.device
         draw = None if self.method.order == "scan" else self._memory.draw
-        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=draw)
+        self._order = EpochOrder(num_examples, seed=self.seed, draw=draw)
 
     def __repr__(self) -> str:
         """Say the method, the sizes and the epoch, and whether it emphasises yet."""
@@ -243,7 +232,7 @@ class ActiveBias:
         They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
         whole sequence: token logits and targets with an index (B,).
         """
-        return weighted_cross_entropy(
+        return losses.weighted_cross_entropy(
             partial(self._cross_entropy(index), ignore_index=ignore_index, label_smoothing=label_smoothing),
             logits,
             targets,
@@ -271,43 +260,49 @@ class ActiveBias:
         `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
         within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
         """
-        found = per_instance(checks.loss_tensor(per_instance_loss), prob, mask, self._cross_entropy(index))
+        each = checks.loss_tensor(per_instance_loss)
+        found = losses.per_instance(each, prob, mask, self._cross_entropy(index))
         if sample_weight is not None:
             found = found.times(sample_weight)
-        return weighted(found, visit=partial(self._visit, index), reduction=reduction)
+        return losses.weighted(found, visit=partial(self._visit, index), reduction=reduction)
 
-    def _cross_entropy(self, index: Any) -> Callable[..., PerInstance]:
+    def _cross_entropy(self, index: Any) -> Callable[..., losses.PerInstance]:
         """Return the cross-entropy of this bias for a batch with such an index."""
         words = np.ndim(index) > 1
-        return partial(cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words)
+        return partial(
+            losses.cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words
+        )
 
-    def _visit(self, index: Any, found: PerInstance) -> Weights:
+    def _visit(self, index: Any, found: losses.PerInstance) -> losses.Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
         self._require_epoch()
+        if self._num_ranks > 1:
+            checks.constant_share(found.share)
         batch = checks.batch(
             index, found.prob, found.mask, found.loss, self.history, num_labels=self._num_labels
         )
         words = batch.index.ndim > 1
         place = self._order.take_back(batch.index, batch.host_index, self._plan)
         try:
-            exchange = self._exchange(None if words or place.handout is None else place.handout.plan)
-            looked_up = self._memory.visit(batch, place, exchange)
+            known = place.handout is not None and (self.multi_label or not words)
+            looked_up = self._memory.visit(batch, place, self._exchange(place.handout if known else None))
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
         padding_scale = None if words else place.padding_scale
         if found.share is None and (self._num_ranks == 1 or not words):
-            return Weights(*looked_up, 1, padding_scale, place.num_real)
+            return losses.Weights(*looked_up, 1, padding_scale, place.num_real)
         number = batch.number(place.num_real) if found.share is None else found.share[: place.num_real].sum()
         if self._num_ranks > 1:
             number, padding_scale = self._ranks.total(number, self.device), None
-        return Weights(looked_up.weight, number, None, self._num_ranks, padding_scale, place.num_real)
+        return losses.Weights(looked_up.weight, number, None, self._num_ranks, padding_scale, place.num_real)
 
-    def _exchange(self, plan: Plan | None = None) -> Exchange | None:
-        """Return how to bring the visits of all ranks together; with a plan, without waiting for a GPU."""
+    def _exchange(self, handout: Handout | None = None) -> Exchange | None:
+        """Return how to bring the visits of all ranks together; with a handout, without waiting for a GPU."""
         if self._num_ranks == 1:
             return None
-        return partial(self._ranks.exchange, size=None if plan is None else plan.batch_size)
+        size = None if handout is None else handout.plan.batch_size * (self._num_labels or 1)
+        return partial(self._ranks.exchange, size=size)
 
     @eager
     def weight(self, index: Any, *, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -338,7 +333,7 @@ class ActiveBias:
         `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
         (gradient accumulation), scores and weights change when the step's last visit has come.
         """
-        self._visit(index, per_instance(None, prob, mask, self._cross_entropy(index)))
+        self._visit(index, losses.per_instance(None, prob, mask, self._cross_entropy(index)))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:

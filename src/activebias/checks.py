@@ -38,7 +38,8 @@ def max_weight(value: Any, method: "Method") -> float | None:
             f"`max_weight` bounds weights, but method {method.name!r} does not emphasise by weights: use a "
             "W* method, or leave it out."
         )
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 < value < math.inf:
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not is_number or not 1 < value < math.inf:
         raise ValueError(f"Expected `max_weight` to be a number above 1, the mean weight, but got {value!r}.")
     return float(value)
 
@@ -69,7 +70,16 @@ def factors(name: str, values: Any, *, like: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"Expected `{name}` to hold weights, but got {tensor.dtype}.")
     if tensor.is_cpu and not bool(((tensor >= 0) & tensor.isfinite()).all()):
         raise ValueError(f"Expected `{name}` to hold finite weights of at least 0.")
-    return tensor.to(like)
+    return _moved(tensor, like.device, like.dtype)
+
+
+def constant_share(share: torch.Tensor | None) -> None:
+    """Refuse weights that are learnt on several ranks: the sum over the ranks has no gradient."""
+    if share is not None and share.requires_grad:
+        raise ValueError(
+            "`sample_weight` and `class_weight` must not need gradients on several ranks: pass "
+            "`weight.detach()`, or weigh the losses of `reduction='none'` yourself."
+        )
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:

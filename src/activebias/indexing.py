@@ -23,8 +23,13 @@ class IndexedDataset(Dataset[Any]):
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
                 f"instance is known by its position, but got {type(dataset).__name__}."
             )
-        if isinstance(dataset, IndexedDataset):
-            raise TypeError("with_index was given a data set that has an index already: wrap it once.")
+        # Subset and ConcatDataset name the data sets inside them.
+        inside = (dataset, getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ()))
+        if any(isinstance(each, IndexedDataset) for each in inside):
+            raise TypeError(
+                "with_index was given a data set that has an index already, or consists of such: wrap it "
+                "once, the outermost one."
+            )
         self.dataset = dataset
 
     def __len__(self) -> int:
