@@ -198,7 +198,7 @@ class ActiveBias:
             batch_size=checks.integer("batch_size", batch_size, at_least=1),
             num_ranks=self._ranks.number() if num_replicas is None else num_replicas,
             rank=self._ranks.rank() if rank is None else rank,
-            sentences=num_sequences is not None,
+            sentences=num_sequences is not None and not self.multi_label,
             sharded_here=shard,
         )
         sampler = EmphasisSampler(plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number)
@@ -282,7 +282,7 @@ class ActiveBias:
             index, found.prob, found.mask, found.loss, self.history, num_labels=self._num_labels
         )
         words = batch.index.ndim > 1
-        place = self._order.take_back(batch.index, batch.host_index, self._plan)
+        place = self._order.take_back(batch.items, batch.host_index, self._plan)
         try:
             known = place.handout is not None and (self.multi_label or not words)
             looked_up = self._memory.visit(batch, place, self._exchange(place.handout if known else None))

@@ -140,13 +140,15 @@ class Batch(NamedTuple):
         index: the instances.
         prob: their p(y|x); with `has_losses`, -log p(y|x).
         mask: which entries count (None: all); with `has_losses`, their targets.
-        host_index: the index as `to_compare` returns it.
+        items: the index as it was given: of examples, where each has several labels.
+        host_index: the items as `to_compare` returns them.
         has_losses: whether exp(-loss) is left to the memory, as on a GPU.
     """
 
     index: Array
     prob: Array
     mask: Array | None
+    items: torch.Tensor
     host_index: np.ndarray | None
     has_losses: bool = False
 
@@ -211,15 +213,16 @@ def batch(
         same_shape("per_instance_loss", losses, "index", index)
     if prob is None and losses is not None:
         losses = probability_tensor(losses, history.device)
-        return Batch(index, losses, _moved(mask, history.device, torch.int64), to_compare(given), True)
+        targets = _moved(mask, history.device, torch.int64)
+        return Batch(index, losses, targets, items, to_compare(given), has_losses=True)
     prob = probability_tensor(prob, history.device)
     same_shape("prob", prob, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:
-        return Batch(index, prob, mask, to_compare(given))
+        return Batch(index, prob, mask, items, to_compare(given))
     index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
     index_range(index if mask is None else index[mask], history.num_instances)
-    return Batch(index, _clipped(prob, mask), mask, to_compare(items))
+    return Batch(index, _clipped(prob, mask), mask, items, to_compare(items))
 
 
 def labels_of(index: torch.Tensor, num_labels: int) -> torch.Tensor:
