@@ -112,6 +112,12 @@ def test_shapes_that_do_not_fit(logits, targets, message):
         make().loss(logits, targets, [0, 1])
 
 
+def test_shares_have_no_class_to_ignore():
+    logits, _, index = batch()
+    with pytest.raises(ValueError, match="`ignore_index` is a class"):
+        make().loss(logits, torch.full((8, 5), 0.2), index, ignore_index=0)
+
+
 def test_a_largest_weight_may_be_a_number_of_numpys():
     assert make("wpv", max_weight=np.float32(2)).max_weight == 2
 

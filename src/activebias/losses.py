@@ -206,6 +206,10 @@ def cross_entropy(
         if multi_label and logits.shape[1:] == (num_classes,):
             return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=True)
         if targets.is_floating_point() and logits.shape[1:] == (num_classes,) and not words:
+            if ignore_index >= 0:
+                raise ValueError(
+                    "`ignore_index` is a class, but float `targets` (B, C) are shares of classes."
+                )
             return _soft(logits, targets, label_smoothing, weight)
         if num_classes == 2 and not multi_label:
             return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=False)
