@@ -118,6 +118,11 @@ def test_shares_have_no_class_to_ignore():
         make().loss(logits, torch.full((8, 5), 0.2), index, ignore_index=0)
 
 
+def test_a_loss_that_is_none():
+    with pytest.raises(TypeError, match="one loss per instance, but got None"):
+        make().weigh(None, torch.full((8,), 0.5), range(8))
+
+
 def test_a_largest_weight_may_be_a_number_of_numpys():
     assert make("wpv", max_weight=np.float32(2)).max_weight == 2
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from activebias.methods import METHODS as METHODS
     from activebias.methods import Method as Method
     from activebias.methods import get_method as get_method
+    from activebias.own.find import Issues as Issues
+    from activebias.own.find import find_issues as find_issues
     from activebias.runs.auditing import Audit as Audit
     from activebias.runs.auditing import audit as audit
     from activebias.statistics import Estimate as Estimate
@@ -33,6 +35,8 @@ _MODULES = {
     "ActiveBias": "active_bias",
     "Audit": "runs.auditing",
     "audit": "runs.auditing",
+    "Issues": "own.find",
+    "find_issues": "own.find",
     "compare": "lab.own_model",
     "PredictionHistory": "history",
     "TokenIndex": "indexing",

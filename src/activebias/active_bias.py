@@ -14,15 +14,15 @@ from activebias import checks, losses
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
 from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
-from activebias.checks import IGNORED
 from activebias.distributed import Ranks
+from activebias.growth import RowsOfIds, grow, rows_of
 from activebias.history import PredictionHistory
 from activebias.loaders import make_loader
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import describe, metrics
 from activebias.order import EpochOrder, Handout, Plan
-from activebias.sampling import EmphasisSampler, num_items_of
+from activebias.sampling import EmphasisSampler, make_sampler
 from activebias.validation import Validation
 
 
@@ -102,8 +102,12 @@ class ActiveBias:
                 self.method, self.history, remove_outliers=self.remove_outliers, max_weight=self.max_weight
             )
         self.device = self.history.device
-        draw = None if self.method.order == "scan" else self._memory.draw
+        self._ids = RowsOfIds()
+        draw = None if self.method.order == "scan" else self._draw
         self._order = EpochOrder(num_examples, seed=self.seed, draw=draw)
+
+    def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
+        return self._memory.draw(num_samples, generator)
 
     def __repr__(self) -> str:
         """Say the method, the sizes and the epoch, and whether it emphasises yet."""
@@ -149,6 +153,22 @@ class ActiveBias:
             batch_size=self._plan.batch_size if self._plan and self._num_ranks == 1 else None,
         )
 
+    def rows(self, ids: Any) -> torch.Tensor:
+        """Return the index of instances that are known by an id, a string or an integer.
+
+        A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
+        state. Several ranks must give all ids in the same order, before the first epoch.
+        """
+        return rows_of(self, self._ids, ids)
+
+    def grow(self, num_instances: int) -> None:
+        """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
+
+        It copies the whole history. With a sampler, call it between epochs, and make the loader anew.
+        """
+        grow(self, num_instances)
+        self._prepare_epoch()
+
     def report_validation_error(self, error: float) -> None:
         """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
 
@@ -191,22 +211,7 @@ class ActiveBias:
             shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
                 the ranks.
         """
-        if self._num_labels is not None:
-            num_sequences = self.num_instances // self._num_labels
-        plan = Plan(
-            num_items=num_items_of(self.method, self.num_instances, dataset, num_sequences),
-            batch_size=checks.integer("batch_size", batch_size, at_least=1),
-            num_ranks=self._ranks.number() if num_replicas is None else num_replicas,
-            rank=self._ranks.rank() if rank is None else rank,
-            sentences=num_sequences is not None and not self.multi_label,
-            sharded_here=shard,
-        )
-        sampler = EmphasisSampler(plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number)
-        self._order.resize(plan.num_items)
-        self._plan = plan
-        if self._order.epoch is not None:
-            self._prepare_epoch()  # on a GPU, for steps of this size
-        return sampler
+        return make_sampler(self, batch_size, dataset, num_sequences, num_replicas, rank, shard)
 
     @eager
     def loss(
@@ -215,7 +220,7 @@ class ActiveBias:
         targets: torch.Tensor,
         index: Any,
         *,
-        ignore_index: int = IGNORED,
+        ignore_index: int = checks.IGNORED,
         label_smoothing: float = 0.0,
         class_weight: Any = None,
         sample_weight: Any = None,
@@ -260,11 +265,8 @@ class ActiveBias:
         `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
         within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
         """
-        each = checks.loss_tensor(per_instance_loss)
-        found = losses.per_instance(each, prob, mask, self._cross_entropy(index))
-        if sample_weight is not None:
-            found = found.times(sample_weight)
-        return losses.weighted(found, visit=partial(self._visit, index), reduction=reduction)
+        found = losses.per_instance(per_instance_loss, prob, mask, self._cross_entropy(index))
+        return losses.weighted(found, sample_weight, visit=partial(self._visit, index), reduction=reduction)
 
     def _cross_entropy(self, index: Any) -> Callable[..., losses.PerInstance]:
         """Return the cross-entropy of this bias for a batch with such an index."""
@@ -278,9 +280,7 @@ class ActiveBias:
         self._require_epoch()
         if self._num_ranks > 1:
             checks.constant_share(found.share)
-        batch = checks.batch(
-            index, found.prob, found.mask, found.loss, self.history, num_labels=self._num_labels
-        )
+        batch = checks.batch(index, found.prob, found.mask, found.loss, self.history, self._num_labels)
         words = batch.index.ndim > 1
         place = self._order.take_back(batch.items, batch.host_index, self._plan)
         try:
@@ -388,6 +388,7 @@ class ActiveBias:
         self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
         self._order.load_state_dict(state["order"])
         self._validation.load_state_dict(state["validation"])
+        self._ids.load(state["ids"])
         self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -1,18 +1,22 @@
 """Checkpoints on disk: written whole or not at all, and refused with the reason when they do not fit."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import torch
 
 from activebias.files import replacing
+from activebias.growth import check_ids
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 FORMAT = 2
-PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation")
+PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation", "ids")
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -20,13 +24,31 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist: make it first.")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with replacing(path) as temporary, open(temporary, "wb") as file, _checksums():
         torch.save(state, file)
+
+
+@contextmanager
+def _checksums() -> Iterator[None]:
+    """Let torch write the checksums by which a damaged file is known, also where it was told not to."""
+    options = torch.serialization
+    if not hasattr(options, "get_crc32_options"):  # before torch 2.6, which always writes them
+        yield
+        return
+    before = options.get_crc32_options()
+    options.set_crc32_options(True)
+    try:
+        yield
+    finally:
+        options.set_crc32_options(before)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `write_checkpoint` wrote; no code in the file is ever run."""
     try:
+        with ZipFile(path) as file:  # torch does not compare the checksums
+            if (record := file.testzip()) is not None:
+                raise ValueError(f"the checksum of {record} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
@@ -64,6 +86,7 @@ def state_of(bias: "ActiveBias", *, waiting: bool) -> dict[str, Any]:
         "settings": settings_of(bias),
         "order": bias._order.state_dict(),
         "validation": bias._validation.state_dict(),
+        "ids": bias._ids.state(),
         **bias._memory.state_dict(waiting=waiting),
     }
 
@@ -93,5 +116,6 @@ def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
         bias._order.check_state(state["order"], bias._plan)
         bias._validation.check_state(state["validation"])
         bias._memory.check_state(state)
+        check_ids(state["ids"], bias.num_instances)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"The state is damaged or does not fit: {error}") from error

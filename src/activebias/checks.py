@@ -193,7 +193,6 @@ def batch(
     mask: Any,
     losses: torch.Tensor | None,
     history: "PredictionHistory",
-    *,
     num_labels: int | None = None,
 ) -> Batch:
     """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped.

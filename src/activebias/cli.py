@@ -10,6 +10,7 @@ try:
     import typer
 
     from activebias.commands import (
+        apply,
         audit,
         compare,
         data,
@@ -35,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (demo, recipes, compare, reproduce, figures, theory, train, audit, export, report, data):
+for module in (demo, recipes, compare, reproduce, figures, theory, train, audit, apply, export, report, data):
     app.add_typer(module.app)
 
 

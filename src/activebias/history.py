@@ -147,6 +147,11 @@ class PredictionHistory:
         return np.memmap(path, dtype=self.storage, mode="w+", shape=shape)
 
     @property
+    def in_file(self) -> bool:
+        """Whether the history is in a memory-mapped file."""
+        return isinstance(self._values, np.memmap)
+
+    @property
     def stored_initial(self) -> float:
         """The entry that every history starts with, as it is read back."""
         initial = torch.tensor(self.initial, dtype=torch.float32, device="cpu")

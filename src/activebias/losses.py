@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from activebias.checks import IGNORED, factors, mask_tensor, tensor_of
+from activebias.checks import IGNORED, factors, loss_tensor, mask_tensor, tensor_of
 
 # torch does not compare most of these, and takes the class 156 in uint8 for -100.
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -78,10 +78,9 @@ class Weights(NamedTuple):
 Visit = Callable[[PerInstance], Weights]
 
 
-def per_instance(
-    losses: torch.Tensor | None, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]
-) -> PerInstance:
+def per_instance(losses: Any, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]) -> PerInstance:
     """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets."""
+    losses = None if losses is None else loss_tensor(losses)
     # A pair of single numbers is a pair of probabilities.
     if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
         with torch.no_grad():
@@ -115,13 +114,15 @@ def weighted_cross_entropy(
     found = cross_entropy(logits, targets, class_weight=class_weight, leave_exp=leave_exp)
     if sequences:
         found = found.of_sequences()
+    return weighted(found, sample_weight, visit=visit, reduction=reduction)
+
+
+def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction: str) -> torch.Tensor:
+    """Return v_i · loss_i, times the user's own weights, or their mean or sum."""
+    if found.loss is None:
+        raise TypeError("Expected `per_instance_loss` to hold one loss per instance, but got None.")
     if sample_weight is not None:
         found = found.times(sample_weight)
-    return weighted(found, visit=visit, reduction=reduction)
-
-
-def weighted(found: PerInstance, *, visit: Visit, reduction: str) -> torch.Tensor:
-    """Return v_i · loss_i, or their mean or sum."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
     # During backward torch has a graph task: activation checkpointing computes its block a second time.

@@ -110,7 +110,7 @@ def test_a_rival_in_the_folder_is_used(tmp_path):
         ("table", {"age": [1, 2, 3, 4], "job": list("abcd")}, "age=2, job=b"),
         ("text", {"text": ["x", "Great\n\n  film", "y", "z"], "stars": [1, 2, 3, 4]}, "Great film"),
         ("text", {"text": ["x", "w" * 300, "y", "z"]}, "w" * 79 + "…"),
-        ("tagging", {"word": ["EU", "rejects", "German", "call"]}, "rejects"),
+        ("tagging", {"word": ["EU", "rejects", "German", "call"]}, "rejects in “EU rejects German call”"),
     ],
 )
 def test_rows_texts_and_words_are_shown_in_short(tmp_path, kind, frame, expected):

@@ -29,7 +29,8 @@ FLAGS = {
     "demo": COMMON | {"--trials", "--seed", "--quiet"},
     "recipes": {"--json", "--debug", "--help"},
     "train": RUNS
-    | {"--method", "--burn-in", "--noise", "--images", "--csv", "--target", "--conll", "--validation"},
+    | {"--method", "--burn-in", "--noise", "--like"}
+    | {"--images", "--csv", "--target", "--conll", "--validation"},
     "compare": RUNS
     | {"--methods", "--noise", "--search", "--trials", "--side-by-side", "--splits", "--minutes", "--burn-in"}
     | {"--images", "--csv", "--target", "--conll"},
@@ -38,7 +39,8 @@ FLAGS = {
     "theory": {"--seed", "--json", "--debug", "--help"},
     "data": {"--data", "--json", "--debug", "--help"},
     "data get": {"--data", "--quiet", "--debug", "--help"},
-    "audit": COMMON | {"--top", "--exact"},
+    "audit": COMMON | {"--top", "--exact", "--by-class"},
+    "apply": COMMON | {"--run"},
     "export": COMMON | {"--format"},
     "report": COMMON | {"--image-budget"},
 }

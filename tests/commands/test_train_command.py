@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 
 import numpy as np
@@ -38,14 +39,37 @@ def check(folder):
     """Check what every run folder must hold, and return which validation examples are wrong."""
     info, instances = folder.info, folder.instances()
     values, valid = folder.history()
-    assert len(instances) == len(folder.inputs()) == len(values) == info.num_instances
+    assert len(instances) == len(folder.inputs()) == len(values) == info.num_instances + info.num_validation
     assert valid.sum(1).min() >= 2
     assert instances.label.min() >= 0
     assert instances.believed.max() < len(info.class_names)
     assert (instances.believed_prob >= instances.label_prob - 1e-6).all()
-    assert abs(float(instances.weight.mean()) - 1) < 1e-3
+    trained = ~instances.in_validation
+    assert trained.tolist() == [True] * info.num_instances + [False] * info.num_validation
+    assert abs(float(instances.weight[trained].mean()) - 1) < 1e-3
+    assert not instances.weight[~trained].any()
+    if info.num_validation:
+        check_validation(folder)
     assert len(info.curves["train_error"]) == len(info.curves["validation_error"]) == info.epochs
     return [row["label"] != row["predicted"] for row in folder.validation()]
+
+
+def check_validation(folder):
+    """The last probability of a validation instance is that of the model, which never saw its label."""
+    instances, (values, valid) = folder.instances(), folder.history()
+    start = folder.info.num_instances
+    predictions = folder.validation()
+    assert len(predictions) == folder.info.num_validation
+    width = 1 + folder.info.epochs if folder.info.window is None else folder.info.window
+    assert (valid[start:].sum(1) == min(width, 1 + folder.info.epochs)).all()
+    last = values[start:][:, valid[start:][0].sum() - 1]
+    for k, row in enumerate(predictions):
+        assert folder.info.class_names[instances.label[start + k]] == row["label"]
+        assert int(row["position"]) == instances.position[start + k]
+        if row["label"] == row["predicted"]:
+            assert last[k] == pytest.approx(float(row["probability"]), abs=1e-5)
+        else:
+            assert last[k] <= float(row["probability"]) + 1e-5
 
 
 def test_images(tmp_path):
@@ -57,7 +81,7 @@ def test_images(tmp_path):
     assert "`activebias audit runs/photos`" in said
     assert "`activebias report runs/photos`" in said
     assert "broken.png: it is not a readable image" in result.stderr
-    assert "photos: epoch 3 of 3, validation error" in result.stderr
+    assert re.search(r"photos: epoch 3 of 3, validation error [\d.]+ %, burn-in\n", result.stderr)
     folder = read_run("runs/photos")
     wrong = check(folder)
     assert folder.info.kind == "images"
@@ -65,8 +89,8 @@ def test_images(tmp_path):
     assert [each["why"] for each in folder.info.skipped] == ["it is not a readable image"]
     assert 100 * np.mean(wrong) == pytest.approx(folder.info.curves["validation_error"][-1])
     with torch.no_grad():
-        logits = load_model(folder)(torch.from_numpy(folder.inputs().images[:, None]))
-    labels = torch.from_numpy(folder.instances().label)
+        logits = load_model(folder)(torch.from_numpy(folder.inputs().images[:120, None]))
+    labels = torch.from_numpy(folder.instances().label[:120])
     error = 100 * float((logits.argmax(1) != labels).float().mean())
     assert error == pytest.approx(folder.info.curves["train_error"][-1], abs=1e-3)
     bias = ab.ActiveBias(
@@ -77,7 +101,7 @@ def test_images(tmp_path):
         seed=folder.bias_state()["settings"]["seed"],
     )
     bias.load(folder.path / "bias.pt")
-    np.testing.assert_array_equal(bias.weights().numpy(), folder.instances().weight)
+    np.testing.assert_array_equal(bias.weights().numpy(), folder.instances().weight[:120])
 
 
 def test_a_table_ends_its_burn_in_and_emphasises(tmp_path):
@@ -195,7 +219,7 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
     assert folder.info.burn_in == 2
     assert "The burn-in never ended" in folder.info.warnings[0]
     assert "more than 2 epochs, or give `--burn-in`" in folder.info.warnings[0]
-    assert (folder.instances().weight == 1).all()
+    assert (folder.instances().weight[: folder.info.num_instances] == 1).all()
 
 
 @pytest.mark.parametrize("burn_in", [2, 5])

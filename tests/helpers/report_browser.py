@@ -84,11 +84,11 @@ class Page:
     def errors(self):
         return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
 
-    def export(self):
+    def export(self, button="#export", name="suspects.csv"):
         """Click on the export and return what was downloaded."""
-        file = self.downloads / "suspects.csv"
+        file = self.downloads / name
         file.unlink(missing_ok=True)
-        self.click("#export")
+        self.click(button)
         self.until(file.exists)
         return file.read_bytes().decode()
 

@@ -61,17 +61,19 @@ def test_images_with_the_same_bytes_in_several_class_folders(photos):
     )
 
 
-def test_the_rows_and_the_training_instances_are_the_same(photos):
+def test_the_rows_and_the_instances_are_the_same(photos):
     """Whatever part they come into, which the seed decides."""
     seen = set()
     for seed in range(12):
         data = read_images(photos, validation=0.4, seed=seed)
         (part,) = {row["part"] for row in data.conflicts.rows}  # copies stay together
         seen.add(part)
-        members = [data.inputs.names[k] for k in np.flatnonzero(data.conflicts.train)]
-        assert members == [row["instance"] for row in data.conflicts.rows if part == "training"]
-        position = data.train_position[data.conflicts.train > 0].tolist()
-        assert position == [row["position"] for row in data.conflicts.rows if part == "training"]
+        members = [data.inputs.names[k] for k in np.flatnonzero(data.conflicts.groups)]
+        assert members == [row["instance"] for row in data.conflicts.rows]
+        position = np.concatenate([data.train_position, data.validation_position])
+        assert position[data.conflicts.groups > 0].tolist() == [
+            row["position"] for row in data.conflicts.rows
+        ]
     assert seen == {"training", "validation"}
 
 
@@ -89,9 +91,10 @@ def test_rows_of_a_table(tmp_path):
         (2, 179, "0"),
     ]
     assert data.conflicts.rows[0]["instance"].startswith("alcohol=14.37, malic_acid=1.95, ash=2.5, ")
-    numbers = dict(zip(data.train_position.tolist(), data.conflicts.train.tolist(), strict=True))
+    position = np.concatenate([data.train_position, data.validation_position])
+    numbers = dict(zip(position.tolist(), data.conflicts.groups.tolist(), strict=True))
     for row in data.conflicts.rows:
-        assert numbers.pop(row["position"], None) == (row["group"] if row["part"] == "training" else None)
+        assert numbers.pop(row["position"]) == row["group"]
     assert not any(numbers.values())
 
 
@@ -104,10 +107,9 @@ def test_words_of_a_sentence(tmp_path):
         expected | {"position": 0, "label": "B-location"},
         expected | {"position": 60, "label": "O"},
     )
-    members = np.flatnonzero(data.conflicts.train)
+    members = np.flatnonzero(data.conflicts.groups)
     assert data.inputs.rows["word"][members].tolist() == ["Paris", "Paris"]
-    assert data.tokens is not None
-    assert len(data.conflicts.train) == data.tokens.num_instances
+    assert len(data.conflicts.groups) == len(data.inputs)
 
 
 def test_wnut17_contradicts_itself(real_data):
@@ -125,7 +127,7 @@ def test_a_validation_file_may_contradict_the_training_file(tmp_path):
         ("training", 5),
         ("validation", 0),
     ]
-    assert np.flatnonzero(data.conflicts.train).tolist() == [5]
+    assert np.flatnonzero(data.conflicts.groups).tolist() == [5, 178]
     (duplicates, _) = data.notes
     assert "The training part has copies of 2 validation rows" in duplicates
 
@@ -140,7 +142,7 @@ def test_from_training_to_the_report(photos):
     assert list(listed[0]) == ["group", "part", "label", "position", "instance"]
     assert {row["part"] for row in listed} == {"training"}
     said = " ".join(invoke("audit", "runs/photos", "--out", "all.csv").stdout.split())
-    assert "see runs/photos/conflicts.csv. In the training part: 3 instances" in said
+    assert "different labels: 3 instances, numbered in the column conflict." in said
     marked = [row for row in read_csv("all.csv") if row["conflict"]]
     assert {row["conflict"] for row in marked} == {"1"}
     assert {row["instance"] for row in marked} == {row["instance"] for row in listed}
@@ -157,10 +159,10 @@ def test_the_screen_speaks_of_the_column_conflict_where_it_shows_one(photos):
     assert num_before, "choose another seed: some rows must come before the first conflict"
     for top in (num_before, num_before + 1):
         said = " ".join(invoke("audit", "runs/photos", "--top", top).stdout.replace("┃", "│").split())
-        assert "In the training part: 3 instances, numbered in the column conflict." in said
+        assert "different labels: 3 instances, numbered in the column conflict." in said
         assert "│ conflict │" in said
     said = " ".join(invoke("audit", "runs/photos", "--top", 0).stdout.split())
-    assert "In the training part: 3 instances. Write all instances" in said
+    assert "different labels: 3 instances. runs/photos/conflicts.csv lists them" in said
     said = " ".join(invoke("audit", "runs/photos", "--top", 0, "--out", "all.csv").stdout.split())
     assert "numbered in the column conflict." in said
 
@@ -180,14 +182,15 @@ def test_without_conflicts_there_is_no_file_and_an_old_one_goes(photos):
 
 def test_conflicts_that_are_only_validated_on_are_said_too(photos):
     seed = next(
-        seed for seed in range(20) if not read_images(photos, validation=0.4, seed=seed).conflicts.train.any()
+        seed
+        for seed in range(20)
+        if read_images(photos, validation=0.4, seed=seed).conflicts.rows[0]["part"] == "validation"
     )
     invoke("train", "--images", "photos", "--epochs", 1, "--seed", seed, "--validation", 0.4, "--quiet")
     assert len(read_csv("runs/photos/conflicts.csv")) == 3
     said = " ".join(invoke("audit", "runs/photos").stdout.split())
-    assert "see runs/photos/conflicts.csv. None of these inputs is in the training part." in said
-    assert "column conflict" not in said
-    assert "│ conflict │" not in said.replace("┃", "│")
+    assert "Some inputs have different labels: 3 instances, numbered in the column conflict." in said
+    assert "│ conflict │" in said.replace("┃", "│")
 
 
 def test_what_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):

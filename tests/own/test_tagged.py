@@ -27,12 +27,14 @@ def test_words_tags_and_positions(path):
     assert data.class_names == ("B-location", "B-person", "I-person", "O")
     assert (len(data.train), len(data.validation)) == (48, 12)
     counted = data.train.targets != IGNORE
-    assert data.tokens.num_instances == int(counted.sum()) == len(data.inputs)
+    words = data.inputs.rows["word"][: data.tokens.num_instances]  # then come those of the validation part
+    assert data.tokens.num_instances == int(counted.sum())
+    assert len(data.inputs) == len(words) + int((data.validation.targets != IGNORE).sum())
     tags = [data.class_names[tag] for tag in data.train.targets[counted]]
-    for word, tag in zip(data.inputs.rows["word"], tags, strict=True):
+    for word, tag in zip(words, tags, strict=True):
         assert (tag == "B-location") == (word in PLACES)
     tokens = data.train.inputs[0][counted]
-    seldom = torch.tensor([word.startswith("@") for word in data.inputs.rows["word"]])
+    seldom = torch.tensor([word.startswith("@") for word in words])
     assert (tokens[seldom, 0] == 1).all()  # a word that comes once is unknown
     assert (tokens[~seldom, 0] > 1).all()
     assert (data.train.inputs[0][~counted] == 0).all()

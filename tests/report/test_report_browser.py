@@ -32,7 +32,7 @@ def test_it_opens_without_an_error_and_says_what_was_found(opened):
     page, view = opened
     assert page.errors() == []
     text = page.find("main").text
-    assert f"{view.suspected.sum():,} of them" in text
+    assert f"{view.suspected.sum():,} of 1,437 images" in text
     assert "scikit-learn digits · 1,437 instances of 10 classes · method wtc" in text
     assert len(page.all("#map-plot canvas")) > 0  # WebGL draws the map
     assert page.rows() == worst_first(view, view.suspected)[:25]
@@ -88,18 +88,18 @@ def test_filters_and_sorting(opened):
 def test_sorting_by_a_column_head(opened):
     page, view = opened
     members = np.flatnonzero(view.suspected)
-    weight = view.instances.weight
-    page.click("button[data-key=weight]")
+    values = view.audit.variability.astype(np.float32)
+    page.click("button[data-key=variability]")
     heads = {
         head.text.split()[0]: head.get_attribute("aria-sort") for head in page.all("#instances thead th")
     }
-    assert heads["Weight"] == "descending"
+    assert heads["Variability"] == "descending"
     assert heads["Score"] == "none"
-    assert [weight[i] for i in page.rows()] == sorted(weight[members], reverse=True)[:25]
-    page.click("button[data-key=weight]")
-    assert [weight[i] for i in page.rows()] == sorted(weight[members])[:25]
+    assert [values[i] for i in page.rows()] == sorted(values[members], reverse=True)[:25]
+    page.click("button[data-key=variability]")
+    assert [values[i] for i in page.rows()] == sorted(values[members])[:25]
     page.click("#page-on")
-    assert [weight[i] for i in page.rows()] == sorted(weight[members])[25:50]
+    assert [values[i] for i in page.rows()] == sorted(values[members])[25:50]
     assert page.find("#page").text.startswith("Page 2 of")
 
 
@@ -180,9 +180,10 @@ def test_the_same_input_with_different_labels(page, tmp_path):
     )
     page.open(write_report([plain, conflicting], tmp_path / "report.html"))
     choices = "return Array.from(document.getElementById('show').options, (option) => option.text)"
-    assert page.js(choices) == ["Suspects", "All instances"]
+    usual = ["Suspects", "Suspects, undecided", "Decided", "All instances"]
+    assert page.js(choices) == usual
     page.choose("#run", "conflicting")
-    page.until(lambda: page.js(choices) == ["Suspects", "All instances", "Conflicts"])
+    page.until(lambda: page.js(choices) == [*usual, "Conflicts"])
     assert "conflicts\n3\nsame input, different label" in page.find("#figures").text
     assert "Compare the 3 instances" in page.find("#advice").text
     page.choose("#show", "Conflicts")
@@ -195,13 +196,13 @@ def test_the_same_input_with_different_labels(page, tmp_path):
     assert page.find("#detail-heading").text == "Image 1"
     assert page.find("#detail .conflict button").text == "Image 0: cat"
     page.js("Report.main.choose(7)")
-    assert "another label in the validation part: see conflicts.csv" in page.find("#detail").text
+    assert "another label elsewhere: see conflicts.csv" in page.find("#detail").text
     lines = list(csv.DictReader(page.export().splitlines()))
     assert {line["index"]: line["conflict"] for line in lines} == {"0": "1", "1": "1", "7": "2"}
     page.js("Report.main.choose(2)")
     assert "same input" not in page.find("#detail-body").text
     page.choose("#run", "plain")
-    page.until(lambda: page.js(choices) == ["Suspects", "All instances"])
+    page.until(lambda: page.js(choices) == usual)
     assert page.errors() == []
 
 
@@ -227,7 +228,7 @@ def test_by_keyboard_alone(page, digits):
     expected = np.flatnonzero(view.suspected).tolist()
     assert page.rows() == expected[:25]
     assert page.js("return document.activeElement.dataset.key") == "position"  # the focus stays
-    for _ in range(9):  # the heads of the other columns, and then the first row
+    for _ in range(7):  # the heads of the other columns, and then the first row
         page.press(TAB)
     page.press(ENTER)
     page.until(lambda: page.find("#detail-body").is_displayed())

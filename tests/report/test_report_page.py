@@ -192,7 +192,7 @@ def test_the_summary_counts_right_on_flipped_digits(trained_digits):
     assert view.suspected[flipped].mean() > 0.9  # and most flipped labels are suspects;
     assert flipped[view.sure].mean() > 0.95  # of the sure ones nearly all
     text = " ".join(summary.sentences(view))
-    assert f"For {view.suspected.sum():,} of them" in text
+    assert f"For {view.suspected.sum():,} of 1,437 images" in text
     assert f"The model was sure about {view.sure.sum():,} of them" in text
     assert "weak judge" in text  # a fifth of the validation labels is flipped too
     assert [figure["value"] for figure in summary.figures(view)][1] == f"{view.suspected.sum():,}"

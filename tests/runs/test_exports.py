@@ -48,9 +48,11 @@ def cartography_metrics(dynamics):
 def test_cartography_recovers_confidence_and_variability(run, tmp_path):
     assert export_history(run, tmp_path / "dynamics", "cartography") == 3
     found = cartography_metrics(read_dynamics(tmp_path / "dynamics"))
-    assert sorted(found) == [0, 1, 2], "the instance that was never visited is left out"
+    names = ["a.png", "=HYPERLINK(1).png", "c.png"]
+    assert list(found) == names, "the instance that was never visited is left out"
     audit = ab.audit(HISTORY[:3])
-    for guid, (confidence, variability, correct) in found.items():
+    for name, (confidence, variability, correct) in found.items():
+        guid = names.index(name)
         assert confidence == pytest.approx(audit.confidence[guid], abs=1e-6)
         assert variability == pytest.approx(audit.variability[guid], abs=1e-6)
         assert correct == pytest.approx(audit.correctness[guid] * 3)
@@ -58,7 +60,7 @@ def test_cartography_recovers_confidence_and_variability(run, tmp_path):
 
 def test_cartography_over_the_whole_range(tmp_path):
     prob = np.float32([[0.0, 1.0, 0.5, 1e-6, 1 - 1e-6]])
-    write_cartography(Visits(prob, np.ones((1, 5), bool)), tmp_path / "out")
+    write_cartography(Visits(prob, np.ones((1, 5), bool)), tmp_path / "out", ["a"])
     ((confidence, variability, correct),) = cartography_metrics(read_dynamics(tmp_path / "out")).values()
     assert confidence == pytest.approx(prob.mean(), abs=1e-6)
     assert variability == pytest.approx(prob.std(), abs=1e-6)
@@ -70,9 +72,9 @@ def test_visits_of_unequal_number_stand_at_the_left(tmp_path):
     visited = np.array([[False, True, True], [False, True, False], [False, False, False]])
     seen = left_aligned(values, visited)
     np.testing.assert_array_equal(seen.prob, np.float32([[0.5, 0.75], [0.5, 0], [0, 0]]))
-    assert write_cartography(seen, tmp_path / "out") == 2
+    assert write_cartography(seen, tmp_path / "out", [7, 8, 9]) == 2
     lengths = {guid: len(record["logits"]) for guid, record in read_dynamics(tmp_path / "out").items()}
-    assert lengths == {0: 2, 1: 1}
+    assert lengths == {7: 2, 8: 1}
 
 
 def test_numpy(run, tmp_path):
@@ -81,6 +83,8 @@ def test_numpy(run, tmp_path):
         np.testing.assert_array_equal(found["prob"], HISTORY)
         assert found["visited"].sum(1).tolist() == [3, 3, 3, 0]
         assert found["label"].tolist() == [0, 1, 2, 0]
+        assert found["file"].tolist() == list(images().names)
+        assert found["part"].tolist() == ["training"] * 4
         assert found["class_names"].tolist() == ["cat", "<b>dog</b>", "-1"]
 
 
@@ -89,6 +93,8 @@ def test_parquet(run, tmp_path):
     assert json.loads(result.stdout)["num_instances"] == 4
     rows = pq.read_table(tmp_path / "h.parquet").to_pylist()
     assert [row["label"] for row in rows] == ["cat", "<b>dog</b>", "-1", "cat"]
+    assert list(rows[0])[:4] == ["file", "part", "label", "believed"]
+    assert [row["file"] for row in rows] == list(images().names)
     assert [row["position"] for row in rows] == [10, 11, 12, 13]
     np.testing.assert_array_equal(rows[1]["history"], HISTORY[1])
     assert rows[3]["history"] == []

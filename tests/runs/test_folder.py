@@ -167,7 +167,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values | {"format": 99}, "format version 99.*reads version 1"),
+        (lambda values: values | {"format": 99}, "format version 99.*reads version 2"),
         (lambda values: {k: v for k, v in values.items() if k != "format"}, "damaged"),
         (lambda values: {k: v for k, v in values.items() if k != "seed"}, "damaged.*seed"),
         (lambda values: values | {"kind": "sound"}, "damaged.*images, table"),

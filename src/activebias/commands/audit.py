@@ -28,18 +28,23 @@ def audit(
         bool,
         typer.Option("--exact", help="Do not escape text that a spreadsheet would run as a formula."),
     ] = False,
+    by_class: Annotated[
+        bool,
+        typer.Option("--by-class", help="Every label in turn: its most suspicious, its second, and so on."),
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Rank the training instances of a run: labels that are most likely wrong come first."""
+    """Rank the instances of a run: labels that are most likely wrong come first."""
     from activebias.runs.folder import read_run
+    from activebias.runs.outcome import plural
     from activebias.runs.suspects import audit_run, rows, weak_judge, write_csv
 
     folder = read_run(run)
     found = audit_run(folder)
     if out is not None:
-        write_csv(folder, found, out, exact=exact)
-    worst = list(rows(folder, found, top))
+        write_csv(folder, found, out, exact=exact, by_class=by_class)
+    worst = list(rows(folder, found, top, by_class=by_class))
     number = int(found.suspected.sum())
     num_conflicts = folder.instances().num_conflicts
     if as_json:
@@ -65,10 +70,10 @@ def audit(
     if doubt := weak_judge(folder.info):
         show(doubt)
     if folder.conflicts_file is not None:
-        is_shown = bool(worst) or out is not None
+        place = ", numbered in the column conflict" if worst or out is not None else ""
         show(
-            f"Some inputs have different labels: see {folder.conflicts_file}. "
-            f"{_conflicts(num_conflicts, is_shown)}"
+            f"Some inputs have different labels: {plural(num_conflicts, 'instance', 'instances')}{place}. "
+            f"{folder.conflicts_file} lists them group by group."
         )
     show("Write all instances with --out FILE.csv." if out is None else f"All instances: {out}.")
 
@@ -78,16 +83,6 @@ def _counted(row: dict[str, Any]) -> str:
     if "row" in row:
         return "The column row counts from 0, without the header."
     return "The columns sentence and word count from 0." if "sentence" in row else ""
-
-
-def _conflicts(number: int, is_shown: bool) -> str:
-    """Return how many audited instances are in conflict, and which column shows their groups."""
-    from activebias.runs.outcome import plural
-
-    if not number:
-        return "None of these inputs is in the training part."
-    place = ", numbered in the column conflict" if is_shown else ""
-    return f"In the training part: {plural(number, 'instance', 'instances')}{place}."
 
 
 def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "Table":
@@ -100,7 +95,9 @@ def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "
     first = list(worst[0])
     place = first[: first.index("label")]
     instance = () if place == ["file"] else ("instance",)  # the name of the file, once more
-    names = (*place, "label", "believed", "score", *conflict, "confidence", "variability", *instance)
+    # A word with its sentence needs the width.
+    more = ("confidence",) if "word" in place else ("confidence", "variability")
+    names = (*place, "label", "believed", "score", *conflict, *more, *instance)
     for name in names:
         is_text = name in ("file", "label", "believed", "instance")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")

@@ -24,12 +24,21 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a report for the browser: summary, curves, data map, suspects; several runs are compared."""
+    from dataclasses import asdict
+
     from activebias.report.page import write_report
+    from activebias.runs.before_after import compare_before_after
+    from activebias.runs.contents import THINGS
     from activebias.runs.folder import read_run
 
-    written = write_report([read_run(run) for run in runs], out, image_budget=round(image_budget * 1e6))
+    folders = [read_run(run) for run in runs]
+    written = write_report(folders, out, image_budget=round(image_budget * 1e6))
     size = written.stat().st_size
+    found = compare_before_after(*folders) if len(folders) == 2 else None
     if as_json:
-        print_json({"out": str(written), "bytes": size, "runs": [str(run) for run in runs]})
+        more = {} if found is None else {"before_after": asdict(found)}
+        print_json({"out": str(written), "bytes": size, "runs": [str(run) for run in runs], **more})
     else:
+        for sentence in [] if found is None else found.sentences(THINGS[folders[0].info.kind]):
+            show(sentence)
         show(f"Report: {written} ({size / 1e6:.1f} MB). Open it in a browser; it needs no network.")

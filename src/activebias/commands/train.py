@@ -21,13 +21,11 @@ from activebias.commands.shared import (
 
 if TYPE_CHECKING:
     from activebias.own.data import OwnData
-    from activebias.own.train import BurnIn
+    from activebias.own.settings import BurnIn, Settings
     from activebias.runs.folder import RunFolder
 
 app = typer.Typer()
 
-# Enough for a burn-in of about ten epochs and at least ten epochs with emphasis.
-EPOCHS = 30
 SHOWN = 5
 
 
@@ -55,15 +53,21 @@ def train(
             "--validation", help="Share of own data to validate on (default: 0.2), or a file or folder."
         ),
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="One method.")] = "wtc",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")] = 0,
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", help="A run on own data: its split, and its settings that are not given."),
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", help="One method (default: wtc).")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of all random numbers (default: 0).")
+    ] = None,
     epochs: Annotated[
-        int | None,
-        typer.Option("--epochs", min=1, help=f"Epochs (default: {EPOCHS}; a recipe's own)."),
+        int | None, typer.Option("--epochs", min=1, help="Epochs (default: 30; a recipe's own).")
     ] = None,
     burn_in: Annotated[
-        str, typer.Option("--burn-in", help="For own data: epochs without emphasis; auto finds the number.")
-    ] = "auto",
+        str | None,
+        typer.Option("--burn-in", help="For own data: epochs without emphasis; auto (default) finds them."),
+    ] = None,
     noise: NoiseText = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The run folder (default: in runs, with the data's name).")
@@ -81,39 +85,69 @@ def train(
         came = " and ".join(given) or "none"
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
     if recipe_name is not None:
-        if burn_in != "auto":
+        if burn_in is not None:
             raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
         if validation is not None:
             raise typer.BadParameter("`--validation` is for own data: a recipe has its own test part.")
         if target is not None:
             raise typer.BadParameter("`--target` is for own data: a recipe has its own labels.")
-        folder = _train_recipe(recipe_name, method, seed, epochs, noise, out, data, device, quiet or as_json)
+        if like is not None:
+            raise typer.BadParameter("`--like` is for own data: a recipe always has the same parts.")
+        folder = _train_recipe(
+            recipe_name, method or "wtc", seed or 0, epochs, noise, out, data, device, quiet or as_json
+        )
     else:
         if noise is not None:
             raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
         if data is not None:
             raise typer.BadParameter("`--data` is for recipes: give own data by --images, --csv or --conll.")
-        if (csv is None) != (target is None):
+        if (target is not None and csv is None) or (csv is not None and target is None and like is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
-        epochs_or_auto = _epochs_or_auto(burn_in)
+        settings = _settings(
+            like,
+            images or csv or conll or Path(),
+            ("images",) if images else ("table", "text") if csv else ("tagging",),
+            target=target,
+            validation=None if validation is None else _share_or_path(validation),
+            method=method,
+            seed=seed,
+            epochs=epochs,
+            burn_in=None if burn_in is None else _epochs_or_auto(burn_in),
+        )
         path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
-        _check_target(path)
-        own = _read(images, csv, target, conll, _share_or_path(validation), seed, quiet or as_json)
+        _check_out(path, like)
+        own = _read(images, csv, conll, settings, quiet or as_json)
         if not as_json:
             for line in own.notes:
                 say(line)
-        folder = _train_own(
-            own, path, method, seed, epochs or EPOCHS, epochs_or_auto, device, quiet or as_json
-        )
+        folder = _train_own(own, path, settings, device, quiet or as_json)
     if as_json:
-        print_json(_facts(folder))
+        print_json(_facts(folder, like))
     else:
         _tell(folder)
+        if like is not None:
+            _tell_before_after(like, folder)
 
 
-def _check_target(path: Path) -> None:
+def _settings(like: Path | None, source: Path, kinds: tuple[str, ...], **given: Any) -> "Settings":
+    """Return the options that are given, the others as in the run `like`, or else the usual ones."""
+    from dataclasses import replace
+
+    from activebias.own.settings import Settings, settings_like
+    from activebias.runs.folder import read_run
+
+    settings = Settings() if like is None else settings_like(read_run(like), source, kinds)
+    separate = isinstance(settings.validation, Path) and isinstance(given["validation"], Path)
+    if like is not None and given["validation"] is not None and not separate:
+        raise typer.BadParameter("`--like` keeps the validation part of its run: leave out --validation.")
+    return replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+
+def _check_out(path: Path, like: Path | None) -> None:
     from activebias.runs.folder import check_target
 
+    if like is not None and path.resolve() == like.resolve():
+        raise ValueError(f"{path} is the run of `--like`, and would be replaced: choose another `--out`.")
     check_target(path)
 
 
@@ -159,39 +193,32 @@ def _train_recipe(
 
 
 def _read(
-    images: Path | None,
-    csv: Path | None,
-    target: str | None,
-    conll: Path | None,
-    validation: float | Path,
-    seed: int,
-    quiet: bool,
+    images: Path | None, csv: Path | None, conll: Path | None, settings: "Settings", quiet: bool
 ) -> "OwnData":
     from activebias.own.images import read_images
     from activebias.own.tables import read_table
     from activebias.own.tagged import read_tagged
     from activebias.training.progress import show_reading
 
+    validation, seed = settings.validation, settings.seed
     if images is not None:
         with show_reading("images", quiet=quiet) as on_image:
-            return read_images(images, validation=validation, seed=seed, on_image=on_image)
-    if csv is not None and target is not None:
-        return read_table(csv, target=target, validation=validation, seed=seed)
+            return read_images(
+                images,
+                validation=validation,
+                seed=seed,
+                size=settings.size,
+                grey=settings.grey,
+                on_image=on_image,
+            )
+    if csv is not None and settings.target is not None:
+        return read_table(csv, target=settings.target, validation=validation, seed=seed)
     if conll is not None:
         return read_tagged(conll, validation=validation, seed=seed)
     raise ValueError("Expected one of --images, --csv and --conll.")
 
 
-def _train_own(
-    own: "OwnData",
-    path: Path,
-    method: str,
-    seed: int,
-    epochs: int,
-    burn_in: "BurnIn",
-    device: str,
-    quiet: bool,
-) -> "RunFolder":
+def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, quiet: bool) -> "RunFolder":
     import torch
 
     from activebias import get_method
@@ -202,31 +229,27 @@ def _train_own(
     if own.kind != "images":
         torch.set_num_threads(1)  # the nets are so small that a second thread makes them slower
     try:
-        chosen = get_method(method)
+        chosen = get_method(settings.method)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if own.kind == "tagging" and chosen.order != "scan":
         raise typer.BadParameter(
             f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
         )
-    with show_training(Path(own.source).name, epochs, quiet=quiet) as on_epoch:
+    with show_training(Path(own.source).name, settings.epochs, quiet=quiet) as on_epoch:
         return train_own(
             own,
             path,
             method=chosen.name,
-            epochs=epochs,
-            burn_in=burn_in,
-            seed=seed,
+            epochs=settings.epochs,
+            burn_in=settings.burn_in,
+            seed=settings.seed,
             device=find_device(device),
             on_epoch=on_epoch,
         )
 
 
-def _share_or_path(text: str | None) -> float | Path:
-    from activebias.own.data import VALIDATION_SHARE
-
-    if text is None:
-        return VALIDATION_SHARE
+def _share_or_path(text: str) -> float | Path:
     try:
         share = float(text)
     except ValueError:
@@ -246,9 +269,25 @@ def _epochs_or_auto(text: str) -> "BurnIn":
     return int(text)
 
 
-def _facts(folder: "RunFolder") -> dict[str, Any]:
+def _tell_before_after(like: Path, folder: "RunFolder") -> None:
+    """Compare the run with the run before, on the validation rows that both have."""
+    from activebias.runs.before_after import compare_before_after
+    from activebias.runs.contents import THINGS
+    from activebias.runs.folder import read_run
+
+    if (found := compare_before_after(read_run(like), folder)) is not None:
+        show(f"Compared with {like}: {' '.join(found.sentences(THINGS[folder.info.kind]))}")
+
+
+def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
     """Return the JSON object for --json."""
+    from dataclasses import asdict
+
+    from activebias.runs.before_after import compare_before_after
+    from activebias.runs.folder import read_run
+
     info = folder.info
+    found = None if like is None else compare_before_after(read_run(like), folder)
     errors = {name: min(curve) for name, curve in info.curves.items()}
     return {
         "run": str(folder.path),
@@ -267,12 +306,14 @@ def _facts(folder: "RunFolder") -> dict[str, Any]:
         "notes": list(info.notes),
         "model": str(folder.path / "model.pt"),
         "conflicts": None if folder.conflicts_file is None else str(folder.conflicts_file),
+        **({} if found is None else {"before_after": asdict(found)}),
     }
 
 
 def _tell(folder: "RunFolder") -> None:
     """Show the results of the training and the next commands in one paragraph."""
-    from activebias.runs.outcome import plural
+    from activebias.runs.contents import THINGS
+    from activebias.runs.outcome import error_measure, plural
 
     info = folder.info
     for each in info.skipped[:SHOWN]:
@@ -281,10 +322,12 @@ def _tell(folder: "RunFolder") -> None:
         say(f"Skipped {len(info.skipped) - SHOWN} more: run.json lists them.")
     for warning in info.warnings:
         say(f"Warning: {warning}")
-    what = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}[info.kind]
+    what = THINGS[info.kind]
     curve = info.curves["validation_error"]
     best = min(curve)
     measure = "validation error" if "recipe" not in info.model else "test error"
+    if info.kind == "tagging":
+        measure = f"{measure} ({error_measure(info)})"
     emphasis = ""
     if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
         burn_in = plural(info.burn_in, "epoch", "epochs")

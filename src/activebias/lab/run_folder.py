@@ -20,7 +20,7 @@ from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.evaluation import evaluate
 from activebias.training.examples import IGNORE
 from activebias.training.fingerprint import digest_of_settings
-from activebias.training.loop import OnEpoch
+from activebias.training.loop import OBSERVED_STATE, OnEpoch
 
 
 def train_recipe(
@@ -41,7 +41,13 @@ def train_recipe(
     data = prepare_recipe(recipe, seed=seed, place=place)
     inputs = inputs_of(data.dataset)  # before training, because it fails if a package is missing
     run = build_run(recipe, data, [get_method(method)], seed=seed, observed=True)
-    settings = {"method": method, "seed": seed, "model": str(run.model), "config": recipe.config()}
+    settings = {
+        "state": OBSERVED_STATE,
+        "method": method,
+        "seed": seed,
+        "model": str(run.model),
+        "config": recipe.config(),
+    }
     checkpoint = checkpoint_beside(out, digest_of_settings(settings))
     run.train(recipe.epochs, checkpoint, on_epoch)
     info = RunInfo(
@@ -60,7 +66,12 @@ def train_recipe(
         info,
         bias=run.bias,
         model=run.model.state_dict(),
-        instances=instances_of(run.mean_beliefs(), data.train.targets, run.bias, np.arange(len(data.train))),
+        instances=instances_of(
+            run.observers[0].mean_beliefs(run.epoch),
+            data.train.targets,
+            np.arange(len(data.train)),
+            bias=run.bias,
+        ),
         inputs=inputs,
         validation=predictions_of(evaluate(run.model, data.test), np.arange(len(data.test))),
     )

@@ -1,9 +1,9 @@
 """The data that all readers return, and its division into training and validation part."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from activebias import TokenIndex
 from activebias.own.duplicates import Conflicts
+from activebias.own.splits import Split
 from activebias.runs.folder import Inputs, Kind
 from activebias.training.examples import Examples
 
 VALIDATION_SHARE = 0.2
+Validation: TypeAlias = float | Path | Split
+"""A share of the data, a separate folder or file, or the division of an earlier run."""
 
 
 @final
@@ -23,8 +26,10 @@ class OwnData:
     """Data for training: examples of both parts, their origin, and a suitable model.
 
     `train_position` and `validation_position` are the rows in the source, one per example (in tagging one
-    per sentence). `inputs` shows the training instances to a person. `model` is a name and arguments for
-    `build_model`. `conflicts`, `skipped` and `notes` report problems of the data to the user.
+    per sentence). `inputs` shows the instances to a person: the training part, then the validation part.
+    `identity` is a digest of every example's input, in the same order. `model` is a name and arguments for
+    `build_model`. `conflicts`, `skipped` and `notes` report problems of the data to the user. `settings` are
+    the options with which the data was read.
     """
 
     kind: Kind
@@ -38,7 +43,9 @@ class OwnData:
     model: dict[str, Any]
     learning_rate: float
     conflicts: Conflicts
+    identity: NDArray[np.uint64]
     window: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Mapping[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -48,6 +55,13 @@ class OwnData:
         if self.train.lengths is None:
             return None
         return TokenIndex(self.train.lengths.tolist())
+
+
+def validation_setting(validation: Validation) -> float | str:
+    """Return the validation part as the user gave it, for `run.json`."""
+    if isinstance(validation, Path):
+        return str(validation)
+    return validation.share if isinstance(validation, Split) else validation
 
 
 def encode_labels(labels: Sequence[str], what: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
@@ -75,6 +89,11 @@ class Divided:
     labels: NDArray[np.int64]
     train: NDArray[np.int64]
     held_out: NDArray[np.int64]
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The positions of all examples: the training part, then the validation part."""
+        return np.concatenate([self.train, self.held_out])
 
     @property
     def in_train(self) -> NDArray[np.bool_]:

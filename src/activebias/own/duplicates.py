@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 class Conflicts:
     """Groups of instances with the same input and different labels, numbered from 1.
 
-    `train` has the group of every training instance, or 0. `rows` are the rows of `conflicts.csv`: the
-    members of both parts, group by group. In tagging the instances are words, and the input of a word is its
-    sentence and its place in the sentence.
+    `groups` has the group of every instance, or 0: first the training part, then the validation part. `rows`
+    are the rows of `conflicts.csv`: the members of both parts, group by group. In tagging the instances are
+    words, and the input of a word is its sentence and its place in the sentence.
     """
 
-    train: NDArray[np.int64]
+    groups: NDArray[np.int64]
     rows: tuple[Mapping[str, Any], ...]
 
     def note(self, what: str) -> list[str]:
@@ -58,7 +58,7 @@ def find_conflicts(
         }
         for k, text in zip(members, describe(members) if members else (), strict=True)
     )
-    return Conflicts(numbers[in_train], rows)
+    return Conflicts(np.concatenate([numbers[in_train], numbers[~in_train]]), rows)
 
 
 def conflict_numbers(groups: Sequence[Hashable], labels: Sequence[str]) -> NDArray[np.int64]:

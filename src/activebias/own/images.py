@@ -3,7 +3,7 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from activebias.own.data import (
     Divided,
     OwnData,
+    Validation,
     divide,
     encode_labels,
     listing,
     note_small_classes,
+    validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.splits import Split
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs
 
@@ -40,27 +43,28 @@ _IGNORED = {"thumbs.db", "desktop.ini"}  # files of file managers
 def read_images(
     folder: Path,
     *,
-    validation: float | Path,
+    validation: Validation,
     seed: int,
     size: int | None = None,
+    grey: bool | None = None,
     on_image: Callable[[int], object] = lambda total: None,
 ) -> OwnData:
     """Read a folder of class folders; files that are not images are skipped and listed.
 
-    Images become squares of 32 pixels, or of 64 if most are larger than 48. They are padded, never cut. They
-    are grey if all images are grey. `validation` is a share, or another folder with the same classes.
-    `on_image(total)` is called after every image.
+    Images become squares of `size` pixels: of 32, or of 64 if most are larger than 48. They are padded, never
+    cut. They are `grey` if all images are grey. `validation` is a share, another folder with the same
+    classes, or the division of an earlier run. `on_image(total)` is called after every image.
     """
     _require_pillow()
-    files, skipped = _find(folder)
+    files, skipped = find_images(folder)
     files_to_validate: list[tuple[str, Path]] = []
     if isinstance(validation, Path):
-        files_to_validate, more = _find(validation)
+        files_to_validate, more = find_images(validation)
         skipped += more
     everything = files + files_to_validate
-    read = _read_all([path for _, path in everything], lambda: on_image(len(everything)))
+    read = read_files([path for _, path in everything], lambda: on_image(len(everything)))
     skipped += [
-        {"what": _name(path), "why": image}
+        {"what": name_of(path), "why": image}
         for (_, path), image in zip(everything, read, strict=True)
         if isinstance(image, str)
     ]
@@ -80,16 +84,36 @@ def read_images(
             f"{folder} must have readable images of at least two classes, but has only {present.pop()!r}. "
             f"Skipped: {reasons}."
         )
+    shown = [(label, name_of(path), image, flag) for label, path, image, flag in found]
+    return images_data(
+        shown, folder=folder, validation=validation, seed=seed, size=size, grey=grey, skipped=skipped
+    )
+
+
+def images_data(
+    found: Sequence[tuple[str, str, Any, bool]],
+    *,
+    folder: Path,
+    validation: Validation,
+    seed: int,
+    size: int | None = None,
+    grey: bool | None = None,
+    skipped: Sequence[Mapping[str, str]] = (),
+) -> OwnData:
+    """Prepare images of Pillow, given as (label, name, image, whether it is in a validation folder)."""
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
-    pixels = _squares([image for _, _, image, _ in found], size)
+    pixels = _squares([image for _, _, image, _ in found], size, grey)
     digests = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
+    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
     if isinstance(validation, Path):
         to_validate = np.array([flag for *_, flag in found])
         divided = Divided(class_names, labels, np.flatnonzero(~to_validate), np.flatnonzero(to_validate))
         divided.check(folder, validation)
+    elif isinstance(validation, Split):
+        divided = Divided(class_names, labels, *validation.divide(identity, folder))
     else:
         divided = Divided(class_names, labels, *divide(labels, digests, share=validation, seed=seed))
-    names = [_name(path) for _, path, *_ in found]
+    names = [name for _, name, *_ in found]
     conflicts = find_conflicts(
         digests,
         [label for label, *_ in found],
@@ -102,26 +126,33 @@ def read_images(
         *note_small_classes(class_names, labels),
         *note_duplicates("images", digests, divided.in_train),
         *conflicts.note("images"),
+        *(validation.notes("images", identity) if isinstance(validation, Split) else ()),
     )
-    data = _own_data(folder, divided, pixels, names, conflicts)
+    data = _own_data(folder, divided, pixels, names, conflicts, identity, validation)
     return replace(data, skipped=tuple(skipped), notes=notes)
 
 
 def _own_data(
-    folder: Path, divided: Divided, pixels: NDArray[np.uint8], names: list[str], conflicts: Conflicts
+    folder: Path,
+    divided: Divided,
+    pixels: NDArray[np.uint8],
+    names: list[str],
+    conflicts: Conflicts,
+    identity: NDArray[np.uint64],
+    validation: Validation,
 ) -> OwnData:
     channels = pixels[..., None] if pixels.ndim == 3 else pixels
     mean, std = _mean_and_std(channels, divided.train)
-    train, validation = divided.examples(torch.from_numpy(channels).permute(0, 3, 1, 2).contiguous())
+    train, held_out = divided.examples(torch.from_numpy(channels).permute(0, 3, 1, 2).contiguous())
     return OwnData(
         kind="images",
         source=str(folder),
         class_names=divided.class_names,
         train=train,
-        validation=validation,
+        validation=held_out,
         train_position=divided.train,
         validation_position=divided.held_out,
-        inputs=Inputs(images=pixels[divided.train], names=tuple(names[k] for k in divided.train)),
+        inputs=Inputs(images=pixels[divided.order], names=tuple(names[k] for k in divided.order)),
         model={
             "name": "SmallCNN",
             "arguments": {
@@ -133,6 +164,12 @@ def _own_data(
         },
         learning_rate=1e-3,
         conflicts=conflicts,
+        identity=identity[divided.order],
+        settings={
+            "validation": validation_setting(validation),
+            "size": pixels.shape[1],
+            "grey": pixels.ndim == 3,
+        },
     )
 
 
@@ -152,12 +189,12 @@ def _mean_and_std(channels: NDArray[np.uint8], members: NDArray[np.int64]) -> tu
     return mean.tolist(), np.sqrt(variance).tolist()
 
 
-def _name(path: Path) -> str:
+def name_of(path: Path) -> str:
     """Return a path as text; bytes that are not UTF-8 become �, because text files cannot hold them."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
+def find_images(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
     """Return (class, file) of every file in the class folders, sorted, and the entries beside the folders."""
     if folder.is_file():
         raise ValueError(f"{folder} is a file: give a folder that has a folder of images for every class.")
@@ -172,7 +209,7 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             f"{folder} has no folders: put the images of every class into a folder named after the class."
         )
     skipped = [
-        {"what": _name(entry), "why": "it is not in a class folder, so it has no class"}
+        {"what": name_of(entry), "why": "it is not in a class folder, so it has no class"}
         for entry in entries
         if entry.is_file() and entry.name.lower() not in _IGNORED
     ]
@@ -182,14 +219,14 @@ def _find(folder: Path) -> tuple[list[tuple[str, Path]], list[dict[str, str]]]:
             path for path in sorted(each.rglob("*")) if path.is_file() and not path.name.startswith(".")
         ]
         inside = [path for path in inside if path.name.lower() not in _IGNORED]
-        label = _name(each.relative_to(folder))
+        label = name_of(each.relative_to(folder))
         files += [(label, path) for path in inside]
         if not inside:
             skipped.append({"what": f"class {label}", "why": "its folder is empty"})
     return files, skipped
 
 
-def _read_all(paths: list[Path], on_image: Callable[[], object]) -> list[Any]:
+def read_files(paths: list[Path], on_image: Callable[[], object]) -> list[Any]:
     """Return an RGB or grey PIL image of every file, or the reason why the file cannot be read.
 
     The calling thread decodes large images, one after the other: each thread of the pool would keep the RAM
@@ -258,13 +295,15 @@ def _scaled(image: Any) -> Any:
     return Image.fromarray(scaled)
 
 
-def _squares(images: list[Any], size: int | None) -> NDArray[np.uint8]:
+def _squares(images: list[Any], size: int | None, grey: bool | None) -> NDArray[np.uint8]:
     from PIL import ImageOps
 
     if size is None:
         usual = float(np.median([image.info["original"] for image in images]))
         size = SIZES[0] if usual <= 48 else SIZES[1]
-    mode = "L" if all(image.mode == "L" for image in images) else "RGB"
+    if grey is None:
+        grey = all(image.mode == "L" for image in images)
+    mode = "L" if grey else "RGB"
     return np.stack([np.asarray(ImageOps.pad(image.convert(mode), (size, size))) for image in images])
 
 

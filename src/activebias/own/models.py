@@ -146,8 +146,12 @@ def build_model(description: Mapping[str, Any], generator: torch.Generator) -> n
     return model
 
 
-def load_model(run: RunFolder) -> nn.Module:
-    """Return the trained model of a run on the user's data, in evaluation mode."""
+def load_model(run: RunFolder, *, best: bool = False) -> nn.Module:
+    """Return the trained model of a run on the user's data, in evaluation mode.
+
+    It has the weights of the end, or with `best` those of the epoch with the lowest validation error. That
+    error is too low for new data, since the epoch was chosen by it.
+    """
     model = build_model(run.info.model, torch.Generator())
-    model.load_state_dict(run.model_state())
+    model.load_state_dict(run.model_state(best=best))
     return model.eval()

@@ -16,13 +16,16 @@ from activebias.own.columns import NUM_HASHES, Column, features, hashed_words, r
 from activebias.own.data import (
     Divided,
     OwnData,
+    Validation,
     divide,
     encode_labels,
     listing,
     note_small_classes,
     require_file,
+    validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.splits import Split
 from activebias.own.targets import note_target
 from activebias.runs.folder import Inputs, Kind, require_pandas
 from activebias.runs.suspects import describer
@@ -37,26 +40,43 @@ MOST_CLASSES = 100
 MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 
 
-def read_table(path: Path, *, target: str, validation: float | Path, seed: int) -> OwnData:
+def read_table(path: Path, *, target: str, validation: Validation, seed: int) -> OwnData:
     """Read a table whose column `target` holds the labels; rows without a label are skipped and listed.
 
     A label is missing if its cell is empty or NaN. If the labels are words, None and NA are classes;
-    in other columns they are missing values. `validation` is a share, or another file with the same columns.
+    in other columns they are missing values. `validation` is a share, another file with the same columns, or
+    the division of an earlier run.
     """
     pd = require_pandas("Reading a table")
-    frame, notes = _read(path, target)
+    frame, notes = read_frame(path, target)
     _check_columns(frame, target, path)
-    num_rows = [len(frame)]
+    num_rows = len(frame)
     if isinstance(validation, Path):
-        more, more_notes = _read(validation, target)
+        more, more_notes = read_frame(validation, target)
         notes += more_notes
         if missing := [str(name) for name in frame.columns if name not in more.columns]:
             raise ValueError(f"{validation} lacks columns that {path} has: {listing(missing)}.")
-        num_rows.append(len(more))
         frame = pd.concat([frame, more[frame.columns]], ignore_index=True)
-    labelled = _labels(frame[target]).notna().to_numpy()
-    position = np.concatenate([np.arange(number) for number in num_rows])
-    in_validation = np.arange(len(frame)) >= num_rows[0]
+    return table_data(
+        frame, num_rows, path=path, target=target, validation=validation, seed=seed, notes=notes
+    )
+
+
+def table_data(
+    frame: "DataFrame",
+    num_rows: int,
+    *,
+    path: Path,
+    target: str,
+    validation: Validation,
+    seed: int,
+    notes: list[str],
+) -> OwnData:
+    """Prepare a table from `path`; the rows after the first `num_rows` are those of a validation file."""
+    pd = require_pandas("Reading a table")
+    labelled = labels_of(frame[target]).notna().to_numpy()
+    position = np.concatenate([np.arange(num_rows), np.arange(len(frame) - num_rows)])
+    in_validation = np.arange(len(frame)) >= num_rows
     skipped = [
         {
             "what": f"row {position[k]} of {(path, validation)[int(in_validation[k])]}",
@@ -69,7 +89,7 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         position[labelled],
         in_validation[labelled],
     )
-    texts = _labels(frame[target]).tolist()
+    texts = labels_of(frame[target]).tolist()
     _refuse_quantities(frame[target], target, path)
     notes += note_target(frame[target], texts, target)
     class_names, labels = encode_labels(texts, f"Column {target!r} of {path}")
@@ -81,10 +101,13 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
     # Only the columns in use: with a row number or identifier, no two rows would be equal.
     inputs = frame[[column.name for column in used]].astype(str)
     copies = pd.util.hash_pandas_object(inputs, index=False).to_numpy()
+    identity = _identity(frame.drop(columns=target))
     if isinstance(validation, Path):
         parts = (np.flatnonzero(~in_validation), np.flatnonzero(in_validation))
         divided = Divided(class_names, labels, *parts)
         divided.check(path, validation)
+    elif isinstance(validation, Split):
+        divided = Divided(class_names, labels, *validation.divide(identity, path))
     else:
         divided = Divided(class_names, labels, *divide(labels, copies, share=validation, seed=seed))
     conflicts = find_conflicts(
@@ -101,9 +124,23 @@ def read_table(path: Path, *, target: str, validation: float | Path, seed: int) 
         *note_duplicates("rows", copies.tolist(), divided.in_train),
         *conflicts.note("rows"),
         *note_small_classes(class_names, labels),
+        *(validation.notes("rows", identity) if isinstance(validation, Split) else ()),
     ]
-    data = _own_data(path, frame, used, divided, position, conflicts)
-    return replace(data, skipped=tuple(skipped), notes=tuple(notes))
+    data = _own_data(path, frame, used, divided, position, conflicts, identity)
+    settings = {"target": target, "validation": validation_setting(validation)}
+    return replace(data, settings=settings, skipped=tuple(skipped), notes=tuple(notes))
+
+
+def _identity(frame: "DataFrame") -> NDArray[np.uint64]:
+    """Return a digest of every row, which does not depend on the order of the columns or on other rows.
+
+    Numbers count as float64: a whole number is read as a float if its column has a gap somewhere.
+    """
+    pd = require_pandas("Reading a table")
+    numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) for name in sorted(frame.columns)}
+    columns = {name: frame[name].astype("float64" if flag else str) for name, flag in numeric.items()}
+    digests: NDArray[np.uint64] = pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy()
+    return digests
 
 
 def _kind(columns: list[Column]) -> Kind:
@@ -127,11 +164,12 @@ def _own_data(
     divided: Divided,
     position: NDArray[np.int64],
     conflicts: Conflicts,
+    identity: NDArray[np.uint64],
 ) -> OwnData:
     text = [column for column in columns if column.role == "text"]
     tensors = (features(frame, columns, divided.train), *(hashed_words(text) if text else ()))
     train, validation = divided.examples(*tensors)
-    rows = _shown(frame, columns).iloc[divided.train].reset_index(drop=True)
+    rows = _shown(frame, columns).iloc[divided.order].reset_index(drop=True)
     for name in rows.columns:
         if rows[name].dtype == object:  # a parquet column has one type
             rows[name] = rows[name].map(str, na_action="ignore")
@@ -154,10 +192,11 @@ def _own_data(
         },
         learning_rate=5e-3,
         conflicts=conflicts,
+        identity=identity[divided.order],
     )
 
 
-def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
+def read_frame(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Return the table, and notes on how it was read."""
     pd = require_pandas("Reading a table")
     notes: list[str] = []
@@ -182,7 +221,7 @@ def _read(path: Path, target: str) -> tuple["DataFrame", list[str]]:
 def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     """Read a text file. MISSING_WORDS are missing values, except in a target column of words."""
     pd = require_pandas("Reading a table")
-    read = partial(pd.read_csv, path, sep=_separator(path))
+    read = partial(pd.read_csv, path, sep=separator_of(path))
     frame, notes = read(low_memory=False), []
     if not isinstance(frame.index, pd.RangeIndex):
         # pandas takes the first fields of rows that are longer than the header for names of the rows.
@@ -212,7 +251,7 @@ def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
     """Refuse rows with more fields than the header, unless the fields beyond it are empty in every row."""
     if (extra.fillna("").apply(lambda column: column.str.strip()) == "").all(axis=None):
         return
-    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=_separator(path))
+    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=separator_of(path))
     rows = ((lines.line_num, len(fields)) for fields in lines if fields)
     (_, num_names), (line, num_fields) = islice(rows, 2)
     raise DataError(
@@ -221,7 +260,7 @@ def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
     )
 
 
-def _separator(path: Path) -> str:
+def separator_of(path: Path) -> str:
     """Return the separator of the first line: comma, semicolon or tab, whichever is most frequent."""
     with open(path, encoding="utf-8", errors="replace") as file:
         first = file.readline()
@@ -237,7 +276,7 @@ def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
         raise ValueError(f"{path} has no column {target!r}; its columns are {listing(names, 20)}.{hint}")
 
 
-def _labels(column: "Series") -> "Series":
+def labels_of(column: "Series") -> "Series":
     """Return labels as text: 3.0 as 3, without surrounding blanks; blank labels are missing."""
 
     def text(value: Any) -> str | None:

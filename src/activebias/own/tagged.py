@@ -1,15 +1,26 @@
 """Tagged text of the user: a word and its tag per line, a blank line between sentences (CoNLL)."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from activebias.own.data import OwnData, divide, encode_labels, listing, note_small_classes, require_file
+from activebias.own.data import (
+    OwnData,
+    Validation,
+    divide,
+    encode_labels,
+    listing,
+    note_small_classes,
+    require_file,
+    validation_setting,
+)
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.splits import Split
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.suspects import excerpt
@@ -23,11 +34,11 @@ Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 PADDING, UNKNOWN = 0, 1
 
 
-def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
+def read_tagged(path: Path, *, validation: Validation, seed: int) -> OwnData:
     """Read a CoNLL file: the first column is the word, the last column its tag, with any tags.
 
-    `validation` is a share of the sentences, or another file. Words that occur only once in the training
-    part count as unknown, so that the model learns to handle unknown words.
+    `validation` is a share of the sentences, another file, or the division of an earlier run. Words that
+    occur only once in the training part count as unknown, so that the model learns to handle unknown words.
     """
     pd = require_pandas("Reading tagged text")
     sentences, skipped = _read(path)
@@ -38,8 +49,12 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
     class_names, labels = encode_labels([tag for _, tags in sentences for tag in tags], str(path))
     number_of: dict[tuple[str, ...], int] = {}
     copies = [number_of.setdefault(words, len(number_of)) for words, _ in sentences]
+    digests = [hashlib.sha256("\n".join(words).encode()).hexdigest() for words, _ in sentences]
+    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
     if isinstance(validation, Path):
         train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
+    elif isinstance(validation, Split):
+        train, held_out = validation.divide(identity, path)
     else:
         train, held_out = _divide(sentences, copies, validation, seed)
     lengths = np.array([len(words) for words, _ in sentences])
@@ -50,7 +65,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
     counts = Counter(word.lower() for k in train for word in sentences[k][0])
     number = {word: k for k, word in enumerate((w for w in sorted(counts) if counts[w] > 1), UNKNOWN + 1)}
     position = np.concatenate([np.arange(num_first), np.arange(len(sentences) - num_first)])
-    in_train = np.isin(np.arange(len(sentences)), train)
+    in_train, order = np.isin(np.arange(len(sentences)), train), np.concatenate([train, held_out])
     conflicts = _find_conflicts(sentences, copies, in_train, position)
     return OwnData(
         kind="tagging",
@@ -60,7 +75,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         validation=_examples([sentences[k] for k in held_out], [tags[k] for k in held_out], number),
         train_position=position[train],
         validation_position=position[held_out],
-        inputs=Inputs(rows=pd.DataFrame({"word": [word for k in train for word in sentences[k][0]]})),
+        inputs=Inputs(rows=pd.DataFrame({"word": [word for k in order for word in sentences[k][0]]})),
         model={
             "name": "SmallTagger",
             "arguments": {
@@ -71,6 +86,8 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
         },
         learning_rate=2e-3,
         conflicts=conflicts,
+        identity=identity[order],
+        settings={"validation": validation_setting(validation)},
         window=5,  # the paper's window for tagging
         skipped=tuple(skipped),
         notes=(
@@ -78,6 +95,7 @@ def read_tagged(path: Path, *, validation: float | Path, seed: int) -> OwnData:
             *note_duplicates("sentences", copies, in_train),
             *conflicts.note("words"),
             *note_small_classes(class_names, labels),
+            *(validation.notes("sentences", identity) if isinstance(validation, Split) else ()),
         ),
     )
 
@@ -106,36 +124,38 @@ def _find_conflicts(
 
 def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
     """Return the sentences; a line without a word and a tag is skipped and listed."""
-    require_file(path, "a file with a word and its tag per line")
-    sentences: list[Sentence] = []
     skipped: list[dict[str, str]] = []
-    words: list[str] = []
-    tags: list[str] = []
-    lines = [*read_lines(path), (0, "")]  # the additional blank line ends the last sentence
+    lines = words_of_lines(path, lambda what, why: skipped.append({"what": what, "why": why}))
+    sentences = [(tuple(word for _, word, _ in each), tuple(tag for *_, tag in each)) for each in lines]
+    if not sentences:
+        raise ValueError(
+            f"{path} holds no sentence: each line must be a word and its tag, separated by a tab or blank."
+        )
+    return sentences, skipped
+
+
+def words_of_lines(
+    path: Path, on_skipped: Callable[[str, str], object] = lambda what, why: None
+) -> list[list[tuple[int, str, str]]]:
+    """Return (line number, word, tag) of the words of every sentence; tell of the lines that are skipped."""
+    require_file(path, "a file with a word and its tag per line")
+    sentences: list[list[tuple[int, str, str]]] = [[]]
+    lines = list(read_lines(path))
     shapes = Counter(_shape(line) for _, line in lines if line.strip(" \t"))
     usual = max(shapes, key=shapes.__getitem__, default=None)
     for number, line in lines:
         if not line.strip(" \t"):
-            if words:
-                sentences.append((tuple(words), tuple(tags)))
-            words, tags = [], []
+            sentences.append([])
             continue
         pieces = _pieces(line)
         # In a file of two columns, "# O" is the word "#" with its tag, not a comment.
         if pieces[0] == "-DOCSTART-" or (line.startswith("# ") and _shape(line) != usual):
             continue
         if len(pieces) < 2 or not pieces[0].strip() or not pieces[-1].strip():
-            skipped.append(
-                {"what": f"line {number} of {path}", "why": f"{line.strip()!r} is not a word with a tag"}
-            )
+            on_skipped(f"line {number} of {path}", f"{line.strip()!r} is not a word with a tag")
             continue
-        words.append(pieces[0].strip(" "))
-        tags.append(pieces[-1].strip(" "))
-    if not sentences:
-        raise ValueError(
-            f"{path} holds no sentence: each line must be a word and its tag, separated by a tab or blank."
-        )
-    return sentences, skipped
+        sentences[-1].append((number, pieces[0].strip(" "), pieces[-1].strip(" ")))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _pieces(line: str) -> list[str]:

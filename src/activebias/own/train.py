@@ -1,30 +1,30 @@
 """Trains a small model on the user's data, and writes a run folder.
 
-After every epoch the model predicts the training set once more, without training. The mean of these class
+After every epoch the model predicts both parts once more, without training. The mean of these class
 probabilities over the epochs is the belief about each instance. It includes the early epochs, in which the
-model has not yet memorised wrong labels.
+model has not yet memorised wrong labels. Validation instances are never trained on: the probabilities of
+their labels after every epoch are their history.
 """
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 
 from activebias import ActiveBias
 from activebias.own.data import OwnData
 from activebias.own.models import build_model
-from activebias.runs.beliefs import instances_of, predictions_of
-from activebias.runs.folder import RunFolder, RunInfo, check_target, write_run
+from activebias.own.settings import BurnIn
+from activebias.runs.beliefs import instances_of, joined, predictions_of
+from activebias.runs.folder import Instances, RunFolder, RunInfo, check_target, write_run
 from activebias.runs.outcome import outcome_of
 from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
 from activebias.training.fingerprint import digest_of, digest_of_settings
-from activebias.training.loop import OnEpoch, Run, Task
+from activebias.training.loop import OBSERVED_STATE, OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
-
-BurnIn: TypeAlias = int | Literal["auto"]
 
 
 def train_own(
@@ -45,6 +45,7 @@ def train_own(
     check_target(out)
     run = _build_run(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
     settings = {
+        "state": OBSERVED_STATE,
         "method": method,
         "burn_in": burn_in,
         "seed": seed,
@@ -58,6 +59,8 @@ def train_own(
         "learning_rate": data.learning_rate,
         "batch_size": run.task.batch_size,
     }
+    if data.kind == "tagging":
+        training["error"] = "wrong words" if run.task.scorer is None else "100 - entity F1"
     info = RunInfo(
         kind=data.kind,
         title=f"{Path(data.source).name}: {len(data.class_names)} classes",
@@ -68,21 +71,39 @@ def train_own(
         model=data.model | training,
         skipped=data.skipped,
         notes=data.notes,
+        num_validation=len(run.observers[1].beliefs),
+        settings={**data.settings, "burn_in": burn_in},
         **outcome_of(run.bias, run.train_error, run.test_error, run.warnings),
     )
-    instances = instances_of(run.mean_beliefs(), data.train.targets, run.bias, data.train_position)
     folder = write_run(
         out,
         info,
         bias=run.bias,
         model=run.model.state_dict(),
-        instances=replace(instances, conflict=data.conflicts.train if data.conflicts.train.any() else None),
+        best_model=run.best_model,
+        instances=_instances(data, run),
         inputs=data.inputs,
         validation=predictions_of(evaluate(run.model, run.task.test), data.validation_position),
+        validation_history=run.observers[1].history,
         conflicts=data.conflicts.rows,
     )
     checkpoint.remove()
     return folder
+
+
+def _instances(data: OwnData, run: Run) -> Instances:
+    """Return the instances of both parts: what the model believed about them, and their origin."""
+    mean = [observer.mean_beliefs(run.epoch) for observer in run.observers]
+    train = instances_of(mean[0], data.train.targets, data.train_position, bias=run.bias)
+    held_out = instances_of(mean[1], data.validation.targets, data.validation_position)
+    sizes = [1] * len(data.identity)
+    if data.train.lengths is not None and data.validation.lengths is not None:
+        sizes = [*data.train.lengths.tolist(), *data.validation.lengths.tolist()]
+    return replace(
+        joined([train, held_out]),
+        conflict=data.conflicts.groups if data.conflicts.groups.any() else None,
+        identity=np.repeat(data.identity, sizes),
+    )
 
 
 def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device: torch.device) -> Run:

@@ -5,7 +5,7 @@ import hashlib
 import html
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -16,13 +16,27 @@ import numpy as np
 from activebias import __version__
 from activebias.internal import replacing
 from activebias.report import summary
+from activebias.report.before_after import with_before_after
+from activebias.report.classes import class_rows
 from activebias.report.encoding import Blobs, quantised, script_json, visits_kept
 from activebias.report.repeats import repeats
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
+from activebias.runs.before_after import BeforeAfter, compare_before_after
 from activebias.runs.folder import RunFolder
 
-SCRIPTS = ("dom.js", "data.js", "plots.js", "map.js", "detail.js", "table.js", "main.js")
+SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "plots.js",
+    "map.js",
+    "detail.js",
+    "table.js",
+    "grid.js",
+    "decisions.js",
+    "classes.js",
+    "main.js",
+)
 IMAGE_BUDGET = 10_000_000
 TEXT_BUDGET = 16_000_000
 # Longer texts are cut: the beginning is enough to judge a suspect in a table.
@@ -52,14 +66,17 @@ def write_report(
         raise ValueError(
             f"{out} is a folder: `out` names the HTML file to write, such as {out / 'report.html'}."
         )
-    text = render([view_run(run) for run in runs], image_budget=image_budget)
+    before_after = compare_before_after(*runs) if len(runs) == 2 else None
+    text = render([view_run(run) for run in runs], image_budget=image_budget, before_after=before_after)
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return out
 
 
-def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str:
-    """Return the page for the given runs."""
+def render(
+    views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET, before_after: BeforeAfter | None = None
+) -> str:
+    """Return the page for the given runs; `before_after` compares two of them."""
     blobs = Blobs()
     names = distinct_names(views)
     runs = [
@@ -68,7 +85,8 @@ def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str
     ]
     data: dict[str, Any] = {"runs": runs}
     if len(views) > 1:
-        data["comparison"] = summary.comparison(views, names) | repeats(views, names)
+        table = summary.comparison(views, names) | repeats(views, names)
+        data["comparison"] = with_before_after(table, before_after, views[0].info.kind)
     scripts = [plotly_source(), *(_asset(name) for name in SCRIPTS)]
     return Template(_asset("page.html")).substitute(
         policy=html.escape(content_policy(scripts)),
@@ -77,7 +95,7 @@ def render(views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET) -> str
         style=_asset("style.css"),
         score=SCORE,
         correctness=CORRECTNESS,
-        written=datetime.now(UTC).strftime("%d %B %Y"),
+        written=datetime.now(timezone.utc).strftime("%d %B %Y"),
         data=script_json(data),
         blobs=blobs.html(),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
@@ -134,12 +152,14 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
         "title": info.title,
         "subtitle": summary.subtitle(view),
         "kind": info.kind,
+        "digest": _digest(view),
         "method": info.method,
         "epochs": info.epochs,
         "burn_in": info.burn_in,
         "class_names": list(info.class_names),
         "name_order": _name_order(info.class_names),
         "curves": {key: [_finite(v) for v in values] for key, values in info.curves.items()},
+        "classes": class_rows(view),
         "figures": summary.figures(view),
         "sentences": summary.sentences(view),
         "warnings": list(info.warnings),
@@ -160,15 +180,25 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
 def _columns(view: RunView) -> dict[str, Any]:
     instances, found = view.instances, view.audit
     columns = {name: getattr(instances, name) for name in ("label", "believed", "position")}
-    columns |= {name: getattr(instances, name) for name in ("believed_prob", "label_prob", "weight")}
+    columns |= {name: getattr(instances, name) for name in ("believed_prob", "label_prob")}
+    columns["weight"] = np.where(instances.in_validation, np.nan, instances.weight)  # they have none
     columns |= {
         name: getattr(found, name) for name in ("score", "confidence", "variability", "correctness", "visits")
     }
     columns["suspect"] = view.suspected.astype(np.int64)
+    if instances.validates is not None:
+        columns["validates"] = instances.validates.astype(np.int64)
     for name in ("word", "conflict"):
         if (values := getattr(instances, name)) is not None:
             columns[name] = values
     return columns
+
+
+def _digest(view: RunView) -> str:
+    """Return a digest of the source and the labels: decisions in a browser belong to them."""
+    instances = view.instances
+    content = (instances.position.astype("<i8").tobytes(), instances.label.astype("<i8").tobytes())
+    return hashlib.sha256(b"".join((view.info.source.encode(), *content))).hexdigest()[:16]
 
 
 def _visit_numbers(view: RunView) -> Any:

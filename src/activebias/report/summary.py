@@ -5,20 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from activebias.report.classes import balanced_error
 from activebias.report.view import SURE, RunView
-from activebias.runs.outcome import plural
+from activebias.runs.contents import THINGS
+from activebias.runs.outcome import error_measure, plural
 from activebias.runs.suspects import excerpt, weak_judge
 
 # The most letters of a class name in a sentence.
 LONGEST_NAME = 60
-# How to find an instance of the exported table in the user's data.
-WHERE = {
-    "images": "`file` names the image",
-    "table": "`position` is the row of your data, counted from 0",
-    "text": "`position` is the row of your data, counted from 0",
-    "tagging": "`position` is the sentence in your data, counted from 0",
-}
-KINDS = {"images": "images", "table": "rows", "text": "texts", "tagging": "words"}
 
 
 def share(part: int, whole: int) -> str:
@@ -35,7 +29,7 @@ def subtitle(view: RunView) -> str:
     """Return data, method and settings of the training in one line."""
     info = view.info
     return (
-        f"{info.source} · {plural(info.num_instances, 'instance', 'instances')} of "
+        f"{info.source} · {plural(info.num_audited, 'instance', 'instances')} of "
         f"{plural(len(info.class_names), 'class', 'classes')} · method {info.method}, "
         f"{plural(info.epochs, 'epoch', 'epochs')}, seed {info.seed}"
     )
@@ -43,14 +37,19 @@ def subtitle(view: RunView) -> str:
 
 def figures(view: RunView) -> list[dict[str, Any]]:
     """Return the most important numbers."""
-    total = view.info.num_instances
+    info, total = view.info, view.info.num_audited
     suspects, sure = int(view.suspected.sum()), int(view.sure.sum())
+    parts = [("train", info.num_instances), ("validate", info.num_validation)]
     found: list[dict[str, Any]] = [
-        {"value": f"{total:,}", "name": f"training {KINDS[view.info.kind]}", "note": ""},
+        {
+            "value": f"{total:,}",
+            "name": THINGS[info.kind],
+            "note": ", ".join(f"{number:,} {name}" for name, number in parts if number),
+        },
         {
             "value": f"{suspects:,}",
             "name": "suspected labels",
-            "note": f"{share(suspects, total)} of all {KINDS[view.info.kind]}",
+            "note": f"{share(suspects, total)} of all {THINGS[view.info.kind]}",
             "accent": suspects > 0,
         },
         {"value": f"{sure:,}", "name": "sure suspects", "note": f"score {SURE} or more"},
@@ -68,15 +67,23 @@ def figures(view: RunView) -> list[dict[str, Any]]:
     if len(errors):
         best = int(np.argmin(errors))
         note = f"best {errors[best]:.1f} % at epoch {best + 1}"
-        found.append({"value": f"{errors[-1]:.1f} %", "name": "validation error", "note": note})
+        if (balanced := balanced_error(view)) is not None and info.kind != "tagging":
+            note += f"; {balanced:.1f} % if every class counts the same"
+        name = "validation error" if error_measure(info) == "" else f"validation error, {error_measure(info)}"
+        found.append({"value": f"{errors[-1]:.1f} %", "name": name, "note": note})
     return found
 
 
 def sentences(view: RunView) -> list[str]:
     """Return the findings, in one or two sentences each."""
-    total, suspects, sure = view.info.num_instances, int(view.suspected.sum()), int(view.sure.sum())
-    things = KINDS[view.info.kind]
-    found = [f"The model was trained on {total:,} {things} from {view.info.source}."]
+    total, suspects, sure = view.info.num_audited, int(view.suspected.sum()), int(view.sure.sum())
+    things = THINGS[view.info.kind]
+    found = [f"The model was trained on {view.info.num_instances:,} {things} from {view.info.source}."]
+    if view.info.num_validation:
+        found.append(
+            f"The labels of the {view.info.num_validation:,} validation {things} are audited too. The model "
+            "never trained on them, so that more of their suspects are its own mistakes."
+        )
     if unseen := int((view.audit.visits == 0).sum()):
         found.append(f"Never visited: {unseen:,}. Nothing is known about these instances.")
     if not suspects:
@@ -85,9 +92,10 @@ def sentences(view: RunView) -> list[str]:
         )
         return [*found, *view.info.notes]
     found.append(
-        f"For {suspects:,} of them ({share(suspects, total)}) the model, averaged over the epochs, "
-        "believed in a class other than the label. These labels are suspected. The model was sure about "
-        f"{sure:,} of them: a score of {SURE} or more, the other class much more probable than the label."
+        f"For {suspects:,} of {total:,} {things} ({share(suspects, total)}) the model, averaged over the "
+        "epochs, believed in a class other than the label. These labels are suspected. The model was sure "
+        f"about {sure:,} of them: a score of {SURE} or more, the other class much more probable than the "
+        "label."
     )
     if suspects > sure:
         found.append(f"Less certain suspects: {suspects - sure:,}. Each is a wrong label or a hard instance.")
@@ -131,8 +139,14 @@ def advice(view: RunView) -> list[str]:
     if suspects > sure:
         steps.append("Continue down the table until most labels are right.")
     if suspects:
-        steps.append(f"Export the table as CSV to edit your data; {WHERE[view.info.kind]}.")
-        steps.append("Train again on the corrected data and compare: `activebias report OLD_RUN NEW_RUN`.")
+        steps.append(
+            "Decide about each of them (keys A, K, O), export corrections.csv and write the corrected data: "
+            "`activebias apply corrections.csv --run RUN --out NEW`."
+        )
+        steps.append(
+            "Train again with the same split, `activebias train … --like RUN`, and compare: "
+            "`activebias report RUN NEW_RUN`."
+        )
     else:
         steps.append("Look at the right side of the map: more data helps for the undecided instances.")
     if view.info.skipped:
@@ -155,11 +169,8 @@ def curves_note(view: RunView) -> str:
             f"At the end the training error is {train[-1]:.1f} % and the validation error "
             f"{validation[-1]:.1f} %. Both are measured against the given labels, including wrong labels."
         )
-    if info.kind == "tagging":
-        parts.append(
-            "The training error counts words. If the tags are entities, the validation error is "
-            "100 - entity F1."
-        )
+    if measure := error_measure(info):
+        parts.append(f"Both errors are {measure}.")
     if "recipe" in info.model:
         parts.append("The validation part is the recipe's test set.")
     return " ".join(parts)
@@ -189,5 +200,5 @@ def _comparison_cells(view: RunView) -> list[str]:
     info = view.info
     errors = info.curves.get("validation_error", ())
     best, last = (f"{min(errors):.2f} %", f"{errors[-1]:.2f} %") if len(errors) else ("–", "–")
-    counts = (f"{number:,}" for number in (info.num_instances, view.suspected.sum(), view.sure.sum()))
+    counts = (f"{number:,}" for number in (info.num_audited, view.suspected.sum(), view.sure.sum()))
     return [info.method, str(info.seed), str(info.epochs), *counts, best, last]

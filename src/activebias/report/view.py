@@ -32,7 +32,8 @@ class RunView:
     """A run, prepared for the report; arrays have one entry per training instance.
 
     `values` are the recorded probabilities of the label, (N, T) oldest first. `visited` is the mask of
-    visits among them.
+    visits among them. `validation_label` and `validation_predicted` are those of the trained model on the
+    validation part.
     """
 
     info: RunInfo
@@ -43,6 +44,8 @@ class RunView:
     visited: NDArray[np.bool_]
     images: NDArray[np.uint8] | None
     fields: tuple[Field, ...]
+    validation_label: NDArray[np.int64]
+    validation_predicted: NDArray[np.int64]
 
     @property
     def suspected(self) -> NDArray[np.bool_]:
@@ -63,7 +66,13 @@ def view_run(folder: RunFolder) -> RunView:
     inputs = folder.inputs()
     name = folder.path.resolve().name
     fields = tuple(_fields(inputs, instances))
-    return RunView(info, name, instances, audit_run(folder), values, visited, inputs.images, fields)
+    code = {name: number for number, name in enumerate(info.class_names)}
+    label, predicted = (
+        np.array([code[row[column]] for row in folder.validation()], dtype=np.int64)
+        for column in ("label", "predicted")
+    )
+    found = audit_run(folder)
+    return RunView(info, name, instances, found, values, visited, inputs.images, fields, label, predicted)
 
 
 def _fields(inputs: Inputs, instances: Instances) -> list[Field]:

@@ -1,7 +1,7 @@
 """The audit: which labels are likely wrong, from what the model predicted for them while it trained."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -124,13 +124,26 @@ def audit(
         score = known_rival / (known_rival + summary.plausibility)
     return Audit(
         score=score,
-        # NumPy sorts NaN to the end, and a stable sort leaves equal scores in the order of the data set.
-        order=np.argsort(-score, kind="stable"),
+        order=_worst_first(score),
         **summary._asdict(),
         label=label,
         believed=believed_class,
         rival=known_rival,
     )
+
+
+def joined(parts: Sequence[Audit]) -> Audit:
+    """Return one audit of the instances of several, one after the other, with one order."""
+    columns: dict[str, Any] = {}
+    for each in fields(Audit):
+        values = [getattr(part, each.name) for part in parts]
+        columns[each.name] = None if values[0] is None else np.concatenate(values)
+    return Audit(**columns | {"order": _worst_first(columns["score"])})
+
+
+def _worst_first(score: Floats) -> Integers:
+    """Return the order of the scores: NaN comes last, equal scores keep the order of the data set."""
+    return np.argsort(-score, kind="stable")
 
 
 def visit_weights(parts: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Floats:

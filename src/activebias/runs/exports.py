@@ -5,8 +5,10 @@ Only visits are exported: the entry 1/C that every history begins with is left o
 
 import json
 import os
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from activebias.internal import replacing
 from activebias.runs.auditing import without_prior
 from activebias.runs.folder import RunFolder
+from activebias.runs.suspects import places_of
 
 FORMATS = ("npz", "parquet", "cartography")
 
@@ -53,15 +56,20 @@ def left_aligned(values: NDArray[np.float32], visited: NDArray[np.bool_]) -> Vis
 def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str) -> int:
     """Write the history of a run atomically to `path`; return the number of instances in it.
 
-    `npz`: arrays `prob` and `visited` (N, T), `label`, `believed`, `position`, `class_names`.
+    `npz`: arrays `prob` and `visited` (N, T), where the instances are in the user's data (`row`, `file`, or
+    `sentence` and `word`), `part`, `label`, `believed`, `position`, `class_names`.
     `parquet`: one row per instance, with the column `history`, a list of its probabilities.
-    `cartography`: a folder with `training_dynamics/dynamics_epoch_X.jsonl`, see `write_cartography`.
+    `cartography`: a folder with `training_dynamics/dynamics_epoch_X.jsonl`, see `write_cartography`. It has
+    the training instances only.
     """
     if format not in FORMATS:
         raise ValueError(f"Expected `format` to be one of {', '.join(FORMATS)}, but got {format!r}.")
     path, seen = Path(path), visits(folder)
     if format == "cartography":
-        return write_cartography(seen, path)
+        number = folder.info.num_instances
+        names = [list(each) for each in zip(*_places(folder).values(), strict=True)][:number]
+        guids = [each[0] if len(each) == 1 else "-".join(map(str, each)) for each in names]
+        return write_cartography(Visits(seen.prob[:number], seen.visited[:number]), path, guids)
     with replacing(path) as temporary:
         if format == "npz":
             _write_npz(folder, seen, temporary)
@@ -70,12 +78,13 @@ def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str)
     return len(seen.prob)
 
 
-def write_cartography(seen: Visits, folder: Path) -> int:
+def write_cartography(seen: Visits, folder: Path, guids: Sequence[Any]) -> int:
     """Write `training_dynamics/dynamics_epoch_X.jsonl` for dataset cartography; count the instances.
 
-    A line is {"guid": the instance, "logits_epoch_X": [0, logit p], "gold": 1}: two classes, the label and
-    all other classes. Their softmax is p, so that confidence and variability are exact. A history of p(y|x)
-    has no logits of the single other classes. Correctness is therefore the fraction of visits with p > 1/2.
+    A line is {"guid": the row, file or sentence-word, "logits_epoch_X": [0, logit p], "gold": 1}: two
+    classes, the label and all other classes. Their softmax is p, so that confidence and variability are
+    exact. A history of p(y|x) has no logits of the single other classes. Correctness is therefore the
+    fraction of visits with p > 1/2.
 
     X counts an instance's visits. Instances without a visit are not in the files.
     """
@@ -90,23 +99,36 @@ def write_cartography(seen: Visits, folder: Path) -> int:
             logits = np.log(prob / (1 - prob))
             key = f"logits_epoch_{epoch}"
             with open(target / f"dynamics_epoch_{epoch}.jsonl", "w", encoding="utf-8") as file:
-                for guid, logit in zip(index.tolist(), logits.tolist(), strict=True):
-                    file.write(json.dumps({"guid": guid, key: [0.0, logit], "gold": 1}) + "\n")
+                for instance, logit in zip(index.tolist(), logits.tolist(), strict=True):
+                    file.write(json.dumps({"guid": guids[instance], key: [0.0, logit], "gold": 1}) + "\n")
     return int(seen.visited[:, 0].sum()) if seen.prob.shape[1] else 0
+
+
+def _places(folder: RunFolder) -> dict[str, Sequence[Any]]:
+    return places_of(folder.info.kind, folder.instances(), folder.inputs())
+
+
+def _parts(folder: RunFolder) -> NDArray[np.str_]:
+    return np.where(folder.instances().in_validation, "validation", "training")
 
 
 def _write_npz(folder: RunFolder, seen: Visits, path: Path) -> None:
     instances = folder.instances()
-    with open(path, "wb") as file:  # NumPy appends .npz to a path, but not to an open file
-        np.savez_compressed(
-            file,
-            prob=seen.prob,
-            visited=seen.visited,
-            label=instances.label,
-            believed=instances.believed,
-            position=instances.position,
-            class_names=np.array(folder.info.class_names),
-        )
+    arrays: dict[str, Any] = {
+        **_places(folder),
+        "part": _parts(folder),
+        "prob": seen.prob,
+        "visited": seen.visited,
+        "label": instances.label,
+        "believed": instances.believed,
+        "position": instances.position,
+        "class_names": folder.info.class_names,
+    }
+    # Not `np.savez_compressed`: it cannot write an array with the name "file".
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(values), allow_pickle=False)
 
 
 def _write_parquet(folder: RunFolder, seen: Visits, path: Path) -> None:
@@ -118,10 +140,12 @@ def _write_parquet(folder: RunFolder, seen: Visits, path: Path) -> None:
     instances, names = folder.instances(), np.array(folder.info.class_names, dtype=object)
     ends = np.concatenate([[0], seen.visited.sum(1).cumsum()])
     columns = {
-        "index": pa.array(np.arange(len(seen.prob))),
-        "position": pa.array(instances.position),
+        **{name: pa.array(values) for name, values in _places(folder).items()},
+        "part": pa.array(_parts(folder)),
         "label": pa.array(names[instances.label], pa.string()),
         "believed": pa.array(names[instances.believed], pa.string()),
+        "index": pa.array(np.arange(len(seen.prob))),
+        "position": pa.array(instances.position),
         "history": pa.LargeListArray.from_arrays(ends, pa.array(seen.prob[seen.visited])),
     }
     parquet.write_table(pa.table(columns), path)

@@ -4,24 +4,29 @@
 |---|---|
 | `run.json` | `RunInfo`: settings, curves, warnings, skipped inputs |
 | `bias.pt` | the state of `ActiveBias`: history and scores |
-| `model.pt` | the model's state_dict |
-| `instances.npz` | `Instances`: label, believed class, weight of every training instance |
+| `model.pt` | the model's state_dict at the end |
+| `best.pt` | the state_dict of the epoch with the lowest validation error; not in runs of recipes |
+| `instances.npz` | `Instances`: label, believed class, weight of every instance |
 | `inputs.npz` or `inputs.parquet` | `Inputs`: images, or the rows of a table, or texts, or words |
 | `validation.csv` | the predictions on the validation part |
+| `validation.pt` | p(y|x) of the validation instances after every epoch; not in runs of recipes |
 | `conflicts.csv` | for a person: instances with the same input and different labels; only if there are any |
 
 A folder is written under a temporary name and renamed at the end. A killed process therefore never leaves an
 incomplete run folder.
+
+The training instances come first, in the order of the history. The validation instances follow, if they are
+audited: in runs on the user's data.
 """
 
 import csv
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -30,134 +35,17 @@ from numpy.typing import NDArray
 from activebias import ActiveBias, PredictionHistory
 from activebias.internal import read_checkpoint, replacing
 from activebias.runs.cells import safe_cell
+from activebias.runs.contents import Inputs as Inputs
+from activebias.runs.contents import Instances as Instances
+from activebias.runs.contents import Kind as Kind
+from activebias.runs.contents import Predictions as Predictions
+from activebias.runs.contents import RunInfo as RunInfo
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-FORMAT = 1
-KINDS = ("images", "table", "text", "tagging")
-Kind = Literal["images", "table", "text", "tagging"]
-
+# Version 2 added the validation instances; version 1 has none.
+FORMAT = 2
+_READABLE = (1, FORMAT)
 _FILES = ("bias.pt", "model.pt", "instances.npz", "validation.csv")
 _INPUTS = ("inputs.npz", "inputs.parquet")
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class RunInfo:
-    """The content of `run.json`. `burn_in` is the first epoch in which instances were emphasised.
-
-    `curves` holds lists with one number per epoch, errors in per cent: `train_error`, `validation_error`.
-    `skipped` lists the skipped inputs, as {"what": …, "why": …}. `model` holds the name and the arguments
-    that build the model again.
-    """
-
-    kind: Kind
-    title: str
-    method: str
-    seed: int
-    epochs: int
-    burn_in: int
-    window: int | None
-    class_names: tuple[str, ...]
-    num_instances: int
-    source: str
-    curves: Mapping[str, Sequence[float]]
-    warnings: tuple[str, ...] = ()
-    skipped: tuple[Mapping[str, str], ...] = ()
-    model: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise if a value cannot be read again."""
-        if self.kind not in KINDS:
-            raise ValueError(f"Expected `kind` to be one of {', '.join(KINDS)}, but got {self.kind!r}.")
-        for name in ("class_names", "warnings", "skipped", "notes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON has lists, but no tuples
-        if lengths := {k: len(v) for k, v in self.curves.items() if len(v) != self.epochs}:
-            raise ValueError(
-                f"Expected `curves` to have one number per epoch ({self.epochs}), but got {lengths}."
-            )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Instances:
-    """One entry per training instance (in tagging: per word), in the order of the history.
-
-    The class probabilities are those after every epoch, averaged over the epochs. `believed` is the class
-    with the highest mean, and `believed_prob` its mean. `label_prob` is the mean of the label, `rival_prob`
-    the highest mean of the other classes, which improves the ranking of the audit. The mean shows the belief
-    of the early epochs, even if the model has memorised the labels at the end. `weight` is the final v.
-    `position` is the row in the source; in tagging `sentence` and `word` count from 0. `conflict` is the
-    number of the group in `conflicts.csv`, or 0.
-    """
-
-    label: NDArray[np.int64]
-    believed: NDArray[np.int64]
-    believed_prob: NDArray[np.float32]
-    label_prob: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    position: NDArray[np.int64]
-    rival_prob: NDArray[np.float32] | None = None
-    sentence: NDArray[np.int64] | None = None
-    word: NDArray[np.int64] | None = None
-    conflict: NDArray[np.int64] | None = None
-
-    def __post_init__(self) -> None:
-        """Raise if the arrays have different lengths."""
-        lengths = {name: len(array) for name, array in self.arrays().items()}
-        if len(set(lengths.values())) != 1:
-            raise ValueError(f"Expected arrays of the same length, but got {lengths}.")
-
-    def __len__(self) -> int:
-        """Return the number of instances."""
-        return len(self.label)
-
-    @property
-    def num_conflicts(self) -> int:
-        """The number of instances that share their input with an instance of another label."""
-        return 0 if self.conflict is None else int((self.conflict > 0).sum())
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the arrays that are not None, by name."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: np.asarray(value) for name, value in values.items() if value is not None}
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """The inputs to show to a person: images with their file names, or rows.
-
-    `images` are uint8, (N, H, W) or (N, H, W, 3), as in training. `rows` is a data frame with one row per
-    instance. It has the columns of a table (text columns first), or the column `word` in tagging.
-    """
-
-    images: NDArray[np.uint8] | None = None
-    names: tuple[str, ...] | None = None
-    rows: "DataFrame | None" = None
-
-    def __post_init__(self) -> None:
-        """Raise unless either images or rows are given."""
-        if (self.images is None) == (self.rows is None):
-            raise ValueError("Expected exactly one of `images` and `rows`.")
-
-    def __len__(self) -> int:
-        """Return the number of instances."""
-        shown: Sized | None = self.rows if self.images is None else self.images
-        return 0 if shown is None else len(shown)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """The trained model's predictions on the validation part; `position` is the row in its source."""
-
-    position: NDArray[np.int64]
-    label: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    probability: NDArray[np.float32]
 
 
 @final
@@ -169,22 +57,37 @@ class RunFolder:
     info: RunInfo
 
     def history(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the recorded p(y|x), (N, T) oldest first, and the mask of valid entries.
+        """Return the recorded p(y|x) of all instances, (N, T) oldest first, and the mask of valid entries.
 
-        The first entry is 1/C, unless a window has dropped it.
+        The first entry is 1/C, unless a window has dropped it. The probabilities of a training instance are
+        those of its visits, those of a validation instance come after every epoch.
         """
         state = self.bias_state()
+        parts = [self._history("bias.pt", state, self.info.num_instances, state.get("history"))]
+        if self.info.num_validation:
+            held_out = read_checkpoint(self.path / "validation.pt")
+            parts.append(self._history("validation.pt", state, self.info.num_validation, held_out))
+        width = max(values.shape[1] for values, _ in parts)
+        values, valid = (
+            np.concatenate([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays])
+            for arrays in zip(*parts, strict=True)
+        )
+        return values, valid
+
+    def _history(
+        self, name: str, bias: dict[str, Any], number: int, state: Any
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         try:
-            settings = state["settings"]
+            settings = bias["settings"]
             history = PredictionHistory(
-                settings["num_instances"],
+                number,
                 initial=1 / settings["num_classes"],
                 window=settings["window"],
-                storage=settings["storage"],
+                storage=settings["storage"] if name == "bias.pt" else "float32",
             )
-            history.load_state_dict(state["history"])
+            history.load_state_dict(state)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self.path / 'bias.pt'} is damaged: {error!r}; train again.") from error
+            raise ValueError(f"{self.path / name} is damaged: {error!r}; train again.") from error
         values, valid = history.values()
         return values.numpy(), valid.numpy()
 
@@ -193,7 +96,7 @@ class RunFolder:
         return read_checkpoint(self.path / "bias.pt")
 
     def instances(self) -> Instances:
-        """Return labels, believed classes and weights of the training instances."""
+        """Return labels, believed classes and weights of all instances."""
         arrays = _read_arrays(self.path / "instances.npz")
         try:
             instances = Instances(**arrays)
@@ -203,7 +106,7 @@ class RunFolder:
         return instances
 
     def inputs(self) -> Inputs:
-        """Return the images or rows of the training instances."""
+        """Return the images or rows of all instances."""
         parquet = self.path / "inputs.parquet"
         if parquet.exists():
             rows = require_pandas("reading a table").read_parquet(parquet)
@@ -213,9 +116,12 @@ class RunFolder:
         self._check_length("inputs.npz", len(arrays["images"]))
         return Inputs(images=arrays["images"], names=tuple(str(name) for name in arrays["names"]))
 
-    def model_state(self) -> dict[str, torch.Tensor]:
-        """Return the model's state_dict, on the CPU."""
-        return read_checkpoint(self.path / "model.pt")
+    def model_state(self, *, best: bool = False) -> dict[str, torch.Tensor]:
+        """Return the model's state_dict, on the CPU: at the end, or of the `best` epoch."""
+        path = self.path / ("best.pt" if best else "model.pt")
+        if not path.is_file():
+            raise ValueError(f"{self.path} has no best.pt: only runs on the user's data keep the best epoch.")
+        return read_checkpoint(path)
 
     def validation(self) -> list[dict[str, str]]:
         """Return the predictions on the validation part, one dict per line of `validation.csv`."""
@@ -229,9 +135,9 @@ class RunFolder:
         return path if path.is_file() else None
 
     def _check_length(self, name: str, length: int) -> None:
-        if length != self.info.num_instances:
+        if length != self.info.num_audited:
             raise ValueError(
-                f"{self.path / name} has {length} instances, but run.json says {self.info.num_instances}: "
+                f"{self.path / name} has {length} instances, but run.json says {self.info.num_audited}: "
                 "train again."
             )
 
@@ -248,7 +154,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
         version = values.pop("format")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path / 'run.json'} is damaged ({error}): train again.") from error
-    if version != FORMAT:
+    if version not in _READABLE:
         raise ValueError(
             f"{path} has format version {version}, but this release of activebias reads version {FORMAT}: "
             "train again, or use the release that wrote it."
@@ -256,6 +162,8 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
     missing = [name for name in _FILES if not (path / name).is_file()]
     if not any((path / name).is_file() for name in _INPUTS):
         missing.append(" or ".join(_INPUTS))
+    if values.get("num_validation") and not (path / "validation.pt").is_file():
+        missing.append("validation.pt")
     if missing:
         raise ValueError(f"{path} is incomplete, it lacks {', '.join(missing)}: train again.")
     try:
@@ -293,21 +201,34 @@ def write_run(
     instances: Instances,
     inputs: Inputs,
     validation: Predictions,
+    best_model: Mapping[str, torch.Tensor] | None = None,
+    validation_history: PredictionHistory | None = None,
     conflicts: Sequence[Mapping[str, Any]] = (),
 ) -> RunFolder:
     """Write a run folder atomically, and replace an existing run folder.
 
-    `bias` is the bias or its `state_dict()`. `conflicts` are the rows of `conflicts.csv`.
+    `bias` is the bias or its `state_dict()`. `best_model` has the weights of the epoch with the lowest
+    validation error. `validation_history` belongs to the validation instances among
+    `instances`. `conflicts` are the rows of `conflicts.csv`.
     """
     path = Path(path)
     check_target(path)
     for name, length in (("instances", len(instances)), ("inputs", len(inputs))):
-        if length != info.num_instances:
-            raise ValueError(f"`{name}` has {length} entries for {info.num_instances} instances.")
+        if length != info.num_audited:
+            raise ValueError(f"`{name}` has {length} entries for {info.num_audited} instances.")
+    num_histories = 0 if validation_history is None else validation_history.num_instances
+    if num_histories != info.num_validation:
+        raise ValueError(
+            f"`validation_history` has {num_histories} entries for {info.num_validation} instances."
+        )
     with replacing(path, folder=True) as temporary:
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
         torch.save(state, temporary / "bias.pt")
         torch.save(dict(model), temporary / "model.pt")
+        if best_model is not None:
+            torch.save(dict(best_model), temporary / "best.pt")
+        if validation_history is not None:
+            torch.save(validation_history.state_dict(), temporary / "validation.pt")
         np.savez_compressed(temporary / "instances.npz", **instances.arrays())
         _write_inputs(temporary, inputs)
         _write_validation(temporary / "validation.csv", validation, info.class_names)

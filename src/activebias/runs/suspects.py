@@ -6,28 +6,41 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from activebias import Audit, audit
 from activebias.internal import replacing
+from activebias.runs.auditing import joined
 from activebias.runs.cells import safe_cell
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
+# Words to the left and to the right of a word that is shown in its sentence.
+AROUND = 4
 # A model with a higher validation error, in per cent, is a weak judge of labels.
 WEAK = 15.0
 
 
 def audit_run(folder: RunFolder) -> Audit:
-    """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`."""
-    instances = folder.instances()
-    return audit(
-        folder.history(),
-        instances.label,
-        instances.believed,
-        rival=instances.rival_prob,
-        prior=1 / len(folder.info.class_names),
-    )
+    """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`.
+
+    The two parts are audited one by one: a visit in training and an epoch of validation have weights of their
+    own. Their scores are comparable as they are (docs/audit.md has the measurement).
+    """
+    instances, (values, valid) = folder.instances(), folder.history()
+
+    def audit_part(part: NDArray[np.bool_]) -> Audit:
+        return audit(
+            (values[part], valid[part]),
+            instances.label[part],
+            instances.believed[part],
+            rival=None if instances.rival_prob is None else instances.rival_prob[part],
+            prior=1 / len(folder.info.class_names),
+        )
+
+    parts = (~instances.in_validation, instances.in_validation)
+    return joined([audit_part(part) for part in parts if part.any()])
 
 
 def weak_judge(info: RunInfo) -> str:
@@ -41,10 +54,27 @@ def weak_judge(info: RunInfo) -> str:
     )
 
 
-def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None."""
+def class_ranks(found: Audit, label: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return every instance's rank among the instances with its label, the most suspicious 1."""
+    ranks = np.empty(len(found), np.int64)
+    for code in np.unique(label):
+        members = found.order[label[found.order] == code]
+        ranks[members] = np.arange(1, len(members) + 1)
+    return ranks
+
+
+def rows(
+    folder: RunFolder, found: Audit, limit: int | None = None, *, by_class: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None.
+
+    With `by_class` the most suspicious instance of every label comes first, then the second of every label,
+    and so on: a large class with few wrong labels is audited too.
+    """
     instances, names, inputs = folder.instances(), folder.info.class_names, folder.inputs()
     describe, places = describer(inputs, folder.info.kind), places_of(folder.info.kind, instances, inputs)
+    if instances.sentence is not None and instances.word is not None and inputs.rows is not None:
+        describe = words_in_sentences(inputs.rows.iloc[:, 0].tolist(), instances)
     numbers: dict[str, NDArray[Any]] = {
         "confidence": found.confidence,
         "variability": found.variability,
@@ -52,8 +82,11 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
         "label_prob": instances.label_prob,
         "believed_prob": instances.believed_prob,
     }
-    suspected, conflict = found.suspected, instances.conflict
-    for index in found.order[:limit].tolist():
+    suspected, conflict, validates = found.suspected, instances.conflict, instances.in_validation
+    ranks, order = class_ranks(found, instances.label), found.order
+    if by_class:
+        order = order[np.argsort(ranks[order], kind="stable")]
+    for index in order[:limit].tolist():
         row: dict[str, Any] = {
             **{name: values[index] for name, values in places.items()},
             "label": names[instances.label[index]],
@@ -61,6 +94,8 @@ def rows(folder: RunFolder, found: Audit, limit: int | None = None) -> Iterator[
             "score": _known(found.score[index]),
             "suspected": bool(suspected[index]),
             "conflict": None if conflict is None else int(conflict[index]) or None,
+            "class_rank": int(ranks[index]),
+            "part": "validation" if validates[index] else "training",
             **{name: _known(values[index]) for name, values in numbers.items()},
             "visits": int(found.visits[index]),
             "index": index,
@@ -99,6 +134,26 @@ def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
     return lambda index: excerpt(", ".join(f"{name}={values[index]}" for name, values in columns.items()))
 
 
+def words_in_sentences(words: Sequence[str], instances: Instances) -> Callable[[int], str]:
+    """Return a function from a word to the word and the words around it in its sentence."""
+    assert instances.sentence is not None
+    assert instances.word is not None
+    sentence = list(zip(instances.in_validation.tolist(), instances.sentence.tolist(), strict=True))
+    place = instances.word.tolist()
+    members: dict[tuple[bool, int], dict[int, str]] = {}
+    for key, number, word in zip(sentence, place, words, strict=True):
+        members.setdefault(key, {})[number] = str(word)
+
+    def describe(index: int) -> str:
+        inside, here = members[sentence[index]], place[index]
+        around = range(max(here - AROUND, 0), min(here + AROUND, max(inside)) + 1)
+        text = " ".join(inside.get(number, "…") for number in around)
+        start, end = "… " * (around.start > 0), " …" * (around.stop <= max(inside))
+        return excerpt(f"{words[index]} in “{start}{text}{end}”")
+
+    return describe
+
+
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     """Return the beginning of a text as one line.
 
@@ -109,14 +164,16 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def write_csv(folder: RunFolder, found: Audit, path: Path, *, exact: bool = False) -> None:
+def write_csv(
+    folder: RunFolder, found: Audit, path: Path, *, exact: bool = False, by_class: bool = False
+) -> None:
     """Write all instances atomically, the most suspicious first; `exact` does not escape formulas."""
     with (
         replacing(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="") as file,
     ):
         writer = csv.writer(file)
-        for number, row in enumerate(rows(folder, found)):
+        for number, row in enumerate(rows(folder, found, by_class=by_class)):
             if number == 0:
                 writer.writerow(row)
             cells = [f"{value:.6g}" if isinstance(value, float) else value for value in row.values()]

@@ -1,6 +1,7 @@
 """The training loop: one model, epoch by epoch, for recipes and for the user's data."""
 
 import copy
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +17,13 @@ from torch.utils.data import BatchSampler
 from activebias import ActiveBias, MemorisationWarning, NothingRightWarning, TokenIndex
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.entities import EntityScorer
-from activebias.training.evaluation import Outputs, error_of
+from activebias.training.evaluation import error_of
 from activebias.training.examples import IGNORE, Examples
+from activebias.training.observing import Observer
 from activebias.training.randomness import derived_generator, derived_seed
+
+# Part of a checkpoint's fingerprint: another version's checkpoint of an observed run is not resumed.
+OBSERVED_STATE = 2
 
 
 @final
@@ -100,9 +105,10 @@ class Run:
     `ActiveBias` records the predictions. After the burn-in, every method gets its own `Run`, which loads the
     shared state (`load_state_dict`). Its results equal those of a run that trained the burn-in alone.
 
-    An `observed` run (for a run folder) also sums the class probabilities of every training instance after
-    each epoch (`beliefs`, (N, C)). It reports the test error to its bias, which ends an automatic burn-in and
-    warns of a model that memorises (`warnings`).
+    An `observed` run (for a run folder) also sums the class probabilities of every instance after each epoch,
+    and keeps p(y|x) of the test examples (`observers`, of the training and the test part). It reports the
+    test error to its bias, which ends an automatic burn-in and warns of a model that memorises (`warnings`).
+    It keeps the weights of the epoch with the lowest test error (`best_model`).
 
     An `objective` replaces the loss or the order. If it has an order, the bias records nothing.
     """
@@ -134,9 +140,11 @@ class Run:
         self.validation_error: list[float] = []
         self.seconds = 0.0
         self.warnings: list[str] = []
-        self.beliefs: Tensor | None = None
+        self.best_model: dict[str, Any] = {}
+        self.observers: tuple[Observer, ...] = ()
         if observed:
-            self.beliefs = torch.zeros(self.bias.num_instances, self.bias.num_classes, device=self.device)
+            self.observers = tuple(Observer(part, self.bias.num_classes) for part in (task.train, task.test))
+            self.observers[1].keep_history(self.bias.history.window)
         num_sequences = None if task.tokens is None else task.tokens.num_sequences
         self._samplers = [
             bias.sampler(batch_size=task.batch_size, num_sequences=num_sequences)
@@ -158,12 +166,6 @@ class Run:
         """Return the state after the last epoch, for a progress bar."""
         return EpochSeen(self.epoch, self.train_error[-1], self.test_error[-1], self.bias.emphasises)
 
-    def mean_beliefs(self) -> Tensor:
-        """Return the class probabilities, averaged over the epochs, (N, C)."""
-        if self.beliefs is None:
-            raise RuntimeError("The run was not observed: build it with `observed=True`.")
-        return self.beliefs / max(self.epoch, 1)
-
     def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch) -> None:
         """Train up to `epochs`; resume from the checkpoint if it exists."""
         if (state := checkpoint.read()) is not None:
@@ -178,15 +180,16 @@ class Run:
         started = time.perf_counter()
         with _own_random_state(derived_seed(self.task.seed, f"epoch {self.epoch}"), self.device):
             self._train_epoch()
+        see_train, see_test = [each.see for each in self.observers] or (None, None)
         with nullcontext() if self.objective is None else self.objective.evaluating(self.model):
-            test_error = error_of(self.model, self.task.test, self.task.scorer)
-            self.train_error.append(
-                error_of(self.model, self.task.train, self.task.scorer, see=self._believe)
-            )
+            test_error = error_of(self.model, self.task.test, self.task.scorer, see=see_test)
+            self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
             if self.task.validation is not None:
                 self.validation_error.append(error_of(self.model, self.task.validation, self.task.scorer))
+        if self.observers and test_error < min(self.test_error, default=math.inf):
+            self.best_model = copy.deepcopy(self.model.state_dict())
         self.test_error.append(test_error)
-        if self.beliefs is not None:
+        if self.observers:
             self.warnings += _report_error(self.bias, test_error / 100)
         self.seconds += time.perf_counter() - started
 
@@ -195,9 +198,9 @@ class Run:
         if self.task.learning_rate_at is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.task.learning_rate_at(self.epoch)
-        with nullcontext() if self.beliefs is None else warnings.catch_warnings():
+        with warnings.catch_warnings() if self.observers else nullcontext():
             # Progress shows the error of 100 %, and `run.json` explains a burn-in that never ended.
-            if self.beliefs is not None:
+            if self.observers:
                 warnings.simplefilter("ignore", NothingRightWarning)
             for bias in self.biases.values():
                 bias.set_epoch(self.epoch)
@@ -252,12 +255,6 @@ class Run:
             losses = losses + F.cross_entropy(logits, self.task.teacher[index], reduction="none")
         return losses, prob, targets != IGNORE if targets.dim() == 2 else None
 
-    def _believe(self, outputs: Outputs) -> None:
-        if self.beliefs is not None:
-            counted = outputs.targets != IGNORE
-            instances = self.task.instances(outputs.positions, outputs.targets.shape[-1])
-            self.beliefs[instances[counted]] += outputs.logits.softmax(-1)[counted]
-
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the curves and of all state that the next epochs depend on."""
         return {
@@ -271,7 +268,8 @@ class Run:
             "objective": None if self.objective is None else self.objective.state_dict(),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
-            "beliefs": None if self.beliefs is None else self.beliefs.clone(),
+            "best_model": self.best_model,
+            "observers": [observer.state_dict() for observer in self.observers],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -290,8 +288,10 @@ class Run:
         if self.objective is not None:
             self.objective.load_state_dict(state["objective"])
         self.seconds, self.warnings = state["seconds"], list(state["warnings"])
-        if self.beliefs is not None:
-            self.beliefs.copy_(state["beliefs"])
+        if self.observers:
+            self.best_model = state["best_model"]
+        for number, observer in enumerate(self.observers):
+            observer.load_state_dict(state["observers"][number])
 
 
 class Trainable(Protocol):

@@ -113,7 +113,7 @@ class Progress:
     def and_left(self) -> str:
         """Return the time left, as the end of a sentence."""
         left = self.pace.left() if self.pace.done < self.pace.total else None
-        return f", about {_duration(left)} left" if left else ""
+        return f", about {_duration(left)} left" if left is not None and left >= 0.5 else ""
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def show_training(
                 progress.recount(1 - seen.epoch)  # a resumed run skips its first epochs
             progress.count(f"{name}: {text}")
             if seen.epoch % every == 0 or seen.epoch == epochs:
-                progress.log(f"{name}: epoch {seen.epoch} of {epochs}, {text}")
+                progress.log(f"{name}: epoch {seen.epoch} of {epochs}, {text}{progress.and_left()}")
 
         yield on_epoch
 

@@ -33,7 +33,7 @@ Report.detail = (() => {
   function conflict(run, i) {
     if (!run.columns.conflict?.[i]) return null;
     const others = run.contradicting(i);
-    if (!others.length) return make("p", { class: "verdict" }, "The same input has another label in the validation part: see conflicts.csv in the run folder.");
+    if (!others.length) return make("p", { class: "verdict" }, "The same input has another label elsewhere: see conflicts.csv in the run folder.");
     const buttons = others.slice(0, MOST_NAMED).map((other) =>
       make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(other) }, `${run.nameOf(other)}: ${shorten(run.className(run.columns.label[other]), 60)}`));
     const more = others.length - buttons.length;
@@ -50,6 +50,19 @@ Report.detail = (() => {
     return make("span", {}, words.slice(0, place).join(" "), " ", make("mark", {}, words[place] ?? ""), " ", words.slice(place + 1).join(" "));
   }
 
+  // Words to the left and right of a word in the table.
+  const AROUND = 5;
+
+  /** What tells an instance in the table: a word of a sentence stands in the words around it. */
+  function inContext(run, i) {
+    const place = run.columns.word?.[i];
+    const sentence = place === undefined ? null : run.fields.find((field) => field.name === "sentence")?.at(i);
+    if (!sentence) return [run.caption(i) || run.nameOf(i)];
+    const words = sentence.split(" ");
+    const before = words.slice(Math.max(0, place - AROUND), place), after = words.slice(place + 1, place + 1 + AROUND);
+    return [`${place > AROUND ? "… " : ""}${before.join(" ")} `, make("mark", {}, words[place] ?? ""), ` ${after.join(" ")}${place + 1 + AROUND < words.length ? " …" : ""}`];
+  }
+
   function show(run, i) {
     const columns = run.columns;
     const chart = make("div", { class: "chart", role: "img", "aria-label": chartText(run, i) });
@@ -62,8 +75,10 @@ Report.detail = (() => {
         make("button", { type: "button", class: "quiet", onclick: () => Report.main.choose(null) }, "Close")),
       picture(run, i, { class: "picture" }),
       verdict(run, i),
+      Report.decisions.controls(i),
       conflict(run, i),
-      make("p", { class: "chart-title" }, "Probability of the label in training"),
+      columns.validates?.[i] ? make("p", { class: "note" }, "It is in the validation part: the model never trained on it.") : null,
+      make("p", { class: "chart-title" }, `Probability of the label ${columns.validates?.[i] ? "after every epoch" : "in training"}`),
       chart,
       terms([
         ["Score", decimal(columns.score[i])],
@@ -115,5 +130,5 @@ Report.detail = (() => {
 
   const hideTip = () => { byId("tip").hidden = true; };
 
-  return { show, hide, showTip, hideTip, picture };
+  return { show, hide, showTip, hideTip, picture, inContext };
 })();

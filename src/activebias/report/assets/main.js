@@ -49,7 +49,7 @@ Report.main = (() => {
 
   async function drawAll() {
     const drawings = [Report.plots.curves(run), Report.plots.weights(run), drawMap()];
-    if (header.runs.length > 1) drawings.push(Report.plots.comparison(header.comparison.curves));
+    if (header.runs.length > 1 && !header.comparison.hides_errors) drawings.push(Report.plots.comparison(header.comparison.curves));
     await Promise.all(drawings);
     if (chosen !== null) await Report.detail.show(run, chosen);
   }
@@ -60,7 +60,9 @@ Report.main = (() => {
     Report.detail.hide();
     byId("map-clear").hidden = true;
     showSummary();
+    Report.decisions.use(run);
     Report.table.use(run);
+    Report.classes.use(run);
     await drawAll();
   }
 
@@ -74,6 +76,7 @@ Report.main = (() => {
 
   async function start() {
     Report.table.start();
+    Report.decisions.start();
     offerRuns();
     byId("map-only").addEventListener("change", drawMap);
     byId("map-clear").addEventListener("click", () => restrict(null));

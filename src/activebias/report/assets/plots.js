@@ -71,7 +71,7 @@ Report.plots = (() => {
   }
 
   function weights(run) {
-    const values = run.columns.weight;
+    const values = run.columns.weight.filter((weight) => !Number.isNaN(weight));
     let low = Infinity, high = -Infinity, sum = 0, squares = 0;
     for (const value of values) {
       low = Math.min(low, value);
@@ -121,7 +121,9 @@ Report.plots = (() => {
     byId("means").hidden = !comparison.means;
     byId("every-run").open = !comparison.means;
     fillTable(byId("comparison-table"), comparison);
-    byId("comparison-note").textContent = comparison.note;
+    byId("comparison-note").textContent = comparison.hides_errors ? "" : comparison.note;
+    byId("comparison-plot").hidden = Boolean(comparison.hides_errors);
+    fill(byId("before-after"), ...(comparison.sentences ?? []).map((text) => make("p", {}, text)));
   }
 
   function fillTable(node, table) {

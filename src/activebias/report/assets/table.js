@@ -11,8 +11,6 @@ Report.table = (() => {
     { key: "believed_prob", title: "P(believed)", first: "descending", show: percent },
     { key: "label_prob", title: "P(label)", first: "ascending", show: percent },
     { key: "variability", title: "Variability", first: "descending", show: (v) => decimal(v) },
-    { key: "correctness", title: "Correct", first: "ascending", show: percent },
-    { key: "weight", title: "Weight", first: "descending", show: (v) => decimal(v, 2) },
   ];
   // As in the file that `activebias audit` writes; after them the weight and what is shown of the input.
   const CSV_NUMBERS = ["confidence", "variability", "correctness", "label_prob", "believed_prob", "visits", "position", "weight"];
@@ -23,6 +21,7 @@ Report.table = (() => {
   let order = { key: "score", direction: "descending" };
   let restriction = null;
   let page = 0;
+  let asGrid = false;
 
   const pageSize = () => Number(byId("page-size").value);
 
@@ -37,6 +36,8 @@ Report.table = (() => {
     for (let i = 0; i < label.length; i += 1) {
       if (shown === "suspects" && !run.columns.suspect[i]) continue;
       if (shown === "conflicts" && !run.columns.conflict[i]) continue;
+      if (shown === "undecided" && (!run.columns.suspect[i] || Report.decisions.at(i) !== null)) continue;
+      if (shown === "decided" && Report.decisions.at(i) === null) continue;
       if (restriction && !restriction.has(i)) continue;
       if (wantedLabel !== "" && label[i] !== Number(wantedLabel)) continue;
       if (wantedBelieved !== "" && believed[i] !== Number(wantedBelieved)) continue;
@@ -72,9 +73,10 @@ Report.table = (() => {
     const focused = document.activeElement?.dataset?.key;
     fill(byId("instances").tHead, make("tr", {}, ...COLUMNS.map(({ key, title, show }) => {
       const direction = order.key === key ? order.direction : "none";
-      return make("th", { scope: "col", "aria-sort": direction, class: show ? "number" : null },
+      const kind = !show ? null : key === "score" ? "number" : "number extra";
+      return make("th", { scope: "col", "aria-sort": direction, class: kind },
         make("button", { type: "button", "data-key": key, onclick: () => sortBy(key) }, title));
-    })));
+    }), make("th", { scope: "col" }, "Decision")));
     if (focused) byId("instances").tHead.querySelector(`[data-key="${focused}"]`)?.focus();
   }
 
@@ -96,22 +98,43 @@ Report.table = (() => {
     const caption = run.caption(i);
     const open = make("button", { type: "button", class: "open", "aria-label": `Show ${run.nameOf(i)}${caption ? `: ${caption.slice(0, 80)}` : ""}` },
       Report.detail.picture(run, i, { class: "thumb" }),
-      make("span", { class: "clamped" }, caption || run.nameOf(i)));
+      make("span", { class: "clamped" }, ...Report.detail.inContext(run, i)));
     const differs = columns.label[i] !== columns.believed[i] ? " differs" : "";
-    const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: "number" }, show(columns[key][i])));
+    const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: key === "score" ? "number" : "number extra" }, show(columns[key][i])));
     return make("tr", { "data-instance": i, "aria-current": i === chosen ? "true" : null, onclick: () => Report.main.choose(i) },
       make("th", { scope: "row", class: "what" }, open),
       make("td", { class: "class-name" }, make("span", { class: "clamped" }, run.className(columns.label[i])), otherLabels(i)),
       make("td", { class: `class-name${differs}` }, make("span", { class: "clamped" }, run.className(columns.believed[i]))),
-      ...numbers);
+      ...numbers,
+      make("td", { class: "class-name decided" }, make("span", { class: "clamped" }, Report.decisions.words(i))));
+  }
+
+  /** Write a decision into the table; the rows themselves stay, and with them the focus. */
+  function refreshDecision(instance) {
+    for (const cell of document.querySelectorAll(`#suspects [data-instance="${instance}"] .decided > span`)) cell.textContent = Report.decisions.words(instance);
+  }
+
+  /** The next instance of the table, after this one, that nothing was decided about; the page goes with it. */
+  function nextUndecided(instance) {
+    for (let place = (places.get(instance) ?? -1) + 1; place < rows.length; place += 1) {
+      if (Report.decisions.at(rows[place]) === null) {
+        const its = Math.floor(place / pageSize());
+        if (its !== page) { page = its; drawBody(); }
+        return rows[place];
+      }
+    }
+    return null;
   }
 
   function drawBody() {
     const size = pageSize(), pages = Math.max(1, Math.ceil(rows.length / size));
     page = Math.min(Math.max(page, 0), pages - 1);
     const shown = Array.from(rows.subarray(page * size, (page + 1) * size));
-    const nothing = make("tr", {}, make("td", { colspan: COLUMNS.length, class: "empty" }, "No instance fits these filters."));
-    fill(byId("instances").tBodies[0], ...(shown.length ? shown.map((i) => drawRow(i, Report.main.chosen())) : [nothing]));
+    byId("grid").hidden = !asGrid;
+    byId("instances").parentElement.hidden = asGrid;
+    if (asGrid) Report.grid.draw(run, shown, Report.main.chosen());
+    const nothing = make("tr", {}, make("td", { colspan: COLUMNS.length + 1, class: "empty" }, "No instance fits these filters."));
+    if (!asGrid) fill(byId("instances").tBodies[0], ...(shown.length ? shown.map((i) => drawRow(i, Report.main.chosen())) : [nothing]));
     byId("page").textContent = `Page ${count(page + 1)} of ${count(pages)}`;
     byId("page-back").disabled = page === 0;
     byId("page-on").disabled = page === pages - 1;
@@ -119,7 +142,7 @@ Report.table = (() => {
 
   /** Mark the chosen row where it is on this page; the rows themselves stay, and with them the focus. */
   function mark(instance) {
-    for (const row of byId("instances").tBodies[0].rows) {
+    for (const row of document.querySelectorAll("#instances tr[data-instance], #grid [data-instance]")) {
       if (Number(row.dataset.instance) === instance) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
     }
@@ -145,27 +168,34 @@ Report.table = (() => {
   function csv() {
     const { columns } = run;
     const first = sourceColumns(), fields = run.fields.filter((field) => !first.includes(field));
-    const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
+    const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", "part", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
       ...first.map((place) => place.at(i) ?? ""), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
-      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
+      columns.suspect[i] ? "True" : "False", String(columns.conflict?.[i] || ""), partOf(i), ...CSV_NUMBERS.map((key) => known(columns[key][i])), String(i), ...fields.map((field) => field.at(i) ?? ""),
     ]);
-    return [head, ...lines].map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
+    return csvText([head, ...lines]);
   }
 
-  function download() {
-    const address = URL.createObjectURL(new Blob([csv()], { type: "text/csv;charset=utf-8" }));
-    const link = make("a", { href: address, download: "suspects.csv" });
+  const csvText = (lines) => lines.map((cells) => cells.map((cell) => quoted(safe(cell))).join(",")).join("\r\n") + "\r\n";
+
+  const partOf = (i) => (run.columns.validates?.[i] ? "validation" : "training");
+
+  function download(text, name) {
+    const address = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+    const link = make("a", { href: address, download: name });
     document.body.append(link);
     link.click();
     link.remove();
     setTimeout(() => URL.revokeObjectURL(address), 10000);
   }
 
-  function classChoices(select) {
+  function classesByName() {
     const options = Array.from(run.class_names, (name, code) => ({ name, code }));
-    options.sort((a, b) => run.name_order[a.code] - run.name_order[b.code]);
-    fill(select, make("option", { value: "" }, "any"), ...options.map(({ name, code }) => make("option", { value: code }, name)));
+    return options.sort((a, b) => run.name_order[a.code] - run.name_order[b.code]);
+  }
+
+  function classChoices(select) {
+    fill(select, make("option", { value: "" }, "any"), ...classesByName().map(({ name, code }) => make("option", { value: code }, name)));
   }
 
   function use(newRun) {
@@ -173,6 +203,9 @@ Report.table = (() => {
     restriction = null;
     order = { key: "score", direction: "descending" };
     byId("filters").reset();
+    asGrid = asGrid && Boolean(run.images);
+    byId("layout").hidden = !run.images;
+    pressLayout();
     for (const choice of byId("show").querySelectorAll("[value=conflicts]")) choice.remove();
     if (run.columns.conflict) byId("show").append(make("option", { value: "conflicts" }, "Conflicts"));
     classChoices(byId("label"));
@@ -180,22 +213,35 @@ Report.table = (() => {
     refresh();
   }
 
+  function pressLayout() {
+    byId("as-table").setAttribute("aria-pressed", String(!asGrid));
+    byId("as-grid").setAttribute("aria-pressed", String(asGrid));
+  }
+
+  function lay(grid) {
+    asGrid = grid;
+    pressLayout();
+    drawBody();
+  }
+
   function start() {
     let waiting = null;
+    byId("as-table").addEventListener("click", () => lay(false));
+    byId("as-grid").addEventListener("click", () => lay(true));
     const changed = () => { refresh(); Report.main.filtersChanged(); };
     const changedSoon = () => { clearTimeout(waiting); waiting = setTimeout(changed, 150); };
     for (const id of ["show", "label", "believed"]) byId(id).addEventListener("change", changed);
     for (const id of ["least", "search"]) byId(id).addEventListener("input", changedSoon);
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").addEventListener("reset", () => setTimeout(() => Report.main.restrict(null), 0));
-    byId("export").addEventListener("click", download);
+    byId("export").addEventListener("click", () => download(csv(), "suspects.csv"));
     byId("page-size").addEventListener("change", () => { page = 0; drawBody(); });
     byId("page-back").addEventListener("click", () => { page -= 1; drawBody(); });
     byId("page-on").addEventListener("click", () => { page += 1; drawBody(); });
   }
 
   return {
-    start, use, refresh, mark, csv,
+    start, use, refresh, mark, csv, csvText, download, sourceColumns, partOf, classesByName, refreshDecision, nextUndecided,
     rows: () => rows,
     at: (place) => rows[place],
     placeOf: (instance) => places.get(instance) ?? -1,

@@ -1,0 +1,47 @@
+"""The settings of a training on the user's data: the usual ones, or those of an earlier run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, final
+
+from activebias.own.data import VALIDATION_SHARE, Validation
+from activebias.own.splits import split_of
+from activebias.runs.folder import RunFolder
+
+BurnIn: TypeAlias = int | Literal["auto"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How data is read and trained on; `target` is for tables, `size` and `grey` are for images."""
+
+    validation: Validation = VALIDATION_SHARE
+    method: str = "wtc"
+    seed: int = 0
+    # Enough for a burn-in of about ten epochs and at least ten epochs with emphasis.
+    epochs: int = 30
+    burn_in: BurnIn = "auto"
+    target: str | None = None
+    size: int | None = None
+    grey: bool | None = None
+
+
+def settings_like(folder: RunFolder, source: Path, kinds: tuple[str, ...]) -> Settings:
+    """Return the settings of a run, with its division, for data of one of the kinds."""
+    info = folder.info
+    if info.kind not in kinds:
+        option = {"images": "--images", "tagging": "--conll"}.get(info.kind, "--csv")
+        raise ValueError(
+            f"{folder.path} was trained on {option} {info.source}, and {source} is other data: give "
+            f"`{option}`, or another run."
+        )
+    validation = split_of(folder)  # which refuses a run without settings
+    return Settings(
+        validation=validation,
+        method=info.method,
+        seed=info.seed,
+        epochs=info.epochs,
+        burn_in=info.settings["burn_in"],
+        **{name: info.settings[name] for name in ("target", "size", "grey") if name in info.settings},
+    )

@@ -1,0 +1,137 @@
+"""Decisions about suspects in a real browser: keys, buttons, kept after a reload, exported and applied."""
+
+import csv
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from activebias.runs import audit_run, read_run
+from own_data import made_up, write_wine
+from report_runs import make_run
+from small_run import images, invoke
+
+WRONG = (3, 100, 140)
+
+
+@pytest.fixture
+def reported(tmp_path, monkeypatch):
+    """Return the report of a run on wines with three wrong labels, in the folder of the data."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.read_csv(write_wine("wine.csv"))
+    for row in WRONG:
+        frame.loc[row, "target"] = (frame.loc[row, "target"] + 1) % 3
+    frame.to_csv("wine.csv", index=False)
+    for arguments in (
+        ("train", "--csv", "wine.csv", "--target", "target", "--epochs", 20, "--quiet"),
+        ("report", "runs/wine"),
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.output
+    return Path("report.html").resolve()
+
+
+def corrections(page):
+    return list(csv.DictReader(io.StringIO(page.export("#export-corrections", "corrections.csv"))))
+
+
+def test_from_the_page_to_the_corrected_table(page, reported):
+    page.open(reported)
+    assert page.find("#decided").text == "Nothing decided yet."
+    assert not page.find("#export-corrections").is_enabled()
+    run = read_run("runs/wine")
+    position, found = run.instances().position, audit_run(run)
+    first = found.order[found.suspected[found.order]][:3].tolist()
+    assert sorted(position[first].tolist()) == list(WRONG)
+    page.press("n")  # the first suspect is chosen, and each decision goes on to the next
+    page.press("a", "a", "k")
+    assert page.find("#decided").text == "3 decided: 2 changed, 1 kept."
+    cells = [page.find(f"tr[data-instance='{i}'] .decided").text for i in first]
+    assert cells[2] == "kept"
+    assert [cell[:2] for cell in cells[:2]] == ["→ ", "→ "]
+    page.open(reported)  # as after closing the browser's window
+    assert page.find("#decided").text == "3 decided: 2 changed, 1 kept."
+    rows = corrections(page)
+    assert list(rows[0])[:4] == ["row", "part", "label", "new_label"]
+    assert {int(row["row"]): row["decision"] for row in rows} == {
+        int(position[i]): decision for i, decision in zip(first, ("accept", "accept", "keep"), strict=True)
+    }
+    applied = invoke(
+        "apply", page.downloads / "corrections.csv", "--run", "runs/wine", "--out", "corrected.csv"
+    )
+    assert "Changed 2 labels of 178" in applied.stdout, applied.output
+    right = pd.read_csv(write_wine("right.csv"))["target"]
+    assert (pd.read_csv("corrected.csv")["target"] != right).sum() == 1
+    assert page.errors() == []
+
+
+def test_buttons_other_class_undo_and_filters(page, reported):
+    page.open(reported)
+    page.js("localStorage.clear()")
+    page.open(reported)
+    page.press("n")
+    instance = page.js("return Report.main.chosen()")
+    columns = page.js(
+        "const c = Report.main.current().columns; return [c.label[arguments[0]], c.believed[arguments[0]]]",
+        instance,
+    )
+    other = ({0, 1, 2} - set(columns)).pop()
+    page.press("o")
+    assert page.js("return document.activeElement.id") == "other-class"
+    page.choose("#other-class", str(other))
+    assert page.js("return Report.decisions.at(arguments[0])", instance) == other
+    assert page.js("return Report.main.chosen()") != instance
+    (row,) = corrections(page)
+    assert (row["new_label"], row["decision"]) == (str(other), "other")
+    page.choose("#show", "Decided")
+    assert page.rows() == [instance]
+    page.choose("#show", "Suspects, undecided")
+    assert instance not in page.rows()
+    page.choose("#show", "Suspects")
+    page.js("Report.main.choose(arguments[0])", instance)
+    page.click(".decision [aria-keyshortcuts=k]")
+    page.js("Report.main.choose(arguments[0])", instance)
+    assert page.find(".decision [aria-keyshortcuts=k]").get_attribute("aria-pressed") == "true"
+    page.press("u")
+    assert page.find("#decided").text == "Nothing decided yet."
+    page.find("#search").send_keys("ak")  # letters in a field are no keys
+    assert page.find("#decided").text == "Nothing decided yet."
+    page.press("a")
+    assert page.errors() == []
+
+
+def test_decisions_belong_to_their_run(page, reported, tmp_path):
+    page.open(reported)
+    page.js("localStorage.clear(); Report.decisions.decide(0, 1)")
+    other = make_run(tmp_path / "other", num=4, class_names=("a", "b"), inputs=images())
+    assert invoke("report", other.path, "--out", "other.html").exit_code == 0
+    page.open(Path("other.html").resolve())
+    assert page.find("#decided").text == "Nothing decided yet."
+    assert invoke("report", "runs/wine", "--out", "again.html").exit_code == 0
+    page.open(Path("again.html").resolve())
+    assert page.find("#decided").text.startswith("1 decided")
+    page.js("localStorage.setItem('activebias corrections ' + Report.main.current().digest, 'no json')")
+    page.open(reported)  # damaged, and no error
+    assert page.find("#decided").text == "Nothing decided yet."
+    page.js("localStorage.clear()")
+
+
+def test_words_are_corrected_by_sentence_and_word(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tweets.conll").write_text(made_up(60).replace("Rome\tB-location", "Rome\tO", 1))
+    assert invoke("train", "--conll", "tweets.conll", "--epochs", 3, "--quiet").exit_code == 0
+    assert invoke("report", "runs/tweets").exit_code == 0
+    page.open(Path("report.html").resolve())
+    run = read_run("runs/tweets")
+    instances = run.instances()
+    (wrong,) = ((instances.sentence == 1) & (instances.word == 4)).nonzero()[0].tolist()
+    code = run.info.class_names.index("B-location")
+    page.js("Report.decisions.decide(arguments[0], arguments[1])", wrong, code)
+    (row,) = corrections(page)
+    assert (row["sentence"], row["word"], row["label"], row["new_label"]) == ("1", "4", "O", "B-location")
+    applied = invoke(
+        "apply", page.downloads / "corrections.csv", "--run", "runs/tweets", "--out", "new.conll"
+    )
+    assert applied.exit_code == 0, applied.output
+    assert Path("new.conll").read_text() == made_up(60)
