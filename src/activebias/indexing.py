@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
 from activebias import checks
 from activebias.checks import IGNORED
@@ -24,8 +24,13 @@ class IndexedDataset(Dataset[Any]):
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
                 f"instance is known by its position, but got {type(dataset).__name__}."
             )
-        if isinstance(dataset, IndexedDataset):
-            raise TypeError("with_index was given a data set that has an index already: wrap it once.")
+        parts = dataset.datasets if isinstance(dataset, ConcatDataset) else [dataset]
+        parts = [dataset.dataset] if isinstance(dataset, Subset) else parts
+        if any(isinstance(part, IndexedDataset) for part in parts):
+            raise TypeError(
+                "with_index was given a data set that has an index already, or consists of such: wrap it "
+                "once, the outermost one."
+            )
         self.dataset = dataset
 
     def __len__(self) -> int:

@@ -4,13 +4,16 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sized
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.utils.data import Dataset, DistributedSampler
 
 from activebias import checks
 from activebias.methods import Method
 from activebias.order import EpochOrder, Plan
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
 
 
 def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_sequences: int | None) -> int:
@@ -128,3 +131,32 @@ class EmphasisSampler(DistributedSampler[int]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take nothing over: the bias's own state says where to go on."""
+
+
+def make_sampler(
+    bias: "ActiveBias",
+    batch_size: int,
+    dataset: Sized | None,
+    num_sequences: int | None,
+    num_replicas: int | None,
+    rank: int | None,
+    shard: bool,
+) -> EmphasisSampler:
+    """Return the sampler of `ActiveBias.sampler`, and let the bias go by its plan."""
+    sentences = num_sequences is not None and not bias.multi_label
+    if bias.multi_label:
+        num_sequences = bias.num_instances // bias.num_classes
+    plan = Plan(
+        num_items=num_items_of(bias.method, bias.num_instances, dataset, num_sequences),
+        batch_size=checks.integer("batch_size", batch_size, at_least=1),
+        num_ranks=bias._ranks.number() if num_replicas is None else num_replicas,
+        rank=bias._ranks.rank() if rank is None else rank,
+        sentences=sentences,
+        sharded_here=shard,
+    )
+    sampler = EmphasisSampler(plan, bias._order, set_epoch=bias.set_epoch, num_ranks=bias._ranks.number)
+    bias._order.resize(plan.num_items)
+    bias._plan = plan
+    if bias.epoch is not None:
+        bias._prepare_epoch()  # on a GPU, for steps of this size
+    return sampler
