@@ -77,14 +77,14 @@ class ActiveBias:
         """Begin with every history at {1 / num_classes}."""
         self.method = get_method(method)
         self.num_classes = checks.integer("num_classes", num_classes, at_least=2)
-        self.multi_label = bool(multi_label)
+        self.multi_label = checks.boolean("multi_label", multi_label)
         self._num_labels = self.num_classes if self.multi_label else None  # of an example
         num_examples = checks.integer("num_instances", num_instances, at_least=1)
         self.num_instances = num_examples * (self._num_labels or 1)
         self.max_weight = checks.max_weight(max_weight, self.method)
         self._validation = Validation(burn_in)
         self.burn_in = self._validation.burn_in
-        self.remove_outliers = bool(remove_outliers)
+        self.remove_outliers = checks.boolean("remove_outliers", remove_outliers)
         self.seed = checks.integer("seed", seed, at_least=0)
         self._ranks = Ranks(group)
         self._num_ranks = 1  # asked once an epoch

@@ -29,6 +29,13 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     return int(value)
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"Expected `{name}` to be True or False, but got {value!r}.")
+    return bool(value)
+
+
 def max_weight(value: Any, method: "Method") -> float | None:
     """Return the largest weight allowed, None for no bound."""
     if value is None:

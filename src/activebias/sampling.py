@@ -146,11 +146,17 @@ def make_sampler(
     sentences = num_sequences is not None and not bias.multi_label
     if bias.multi_label:
         num_sequences = bias.num_instances // bias.num_classes
+    num_ranks = checks.integer(
+        "num_replicas", bias._ranks.number() if num_replicas is None else num_replicas, at_least=1
+    )
+    rank = checks.integer("rank", bias._ranks.rank() if rank is None else rank, at_least=0)
+    if rank >= num_ranks:
+        raise ValueError(f"Expected `rank` to be below `num_replicas`, {num_ranks}, but got {rank}.")
     plan = Plan(
         num_items=num_items_of(bias.method, bias.num_instances, dataset, num_sequences),
         batch_size=checks.integer("batch_size", batch_size, at_least=1),
-        num_ranks=bias._ranks.number() if num_replicas is None else num_replicas,
-        rank=bias._ranks.rank() if rank is None else rank,
+        num_ranks=num_ranks,
+        rank=rank,
         sentences=sentences,
         sharded_here=shard,
     )
