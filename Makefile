@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help reproduction peers test browser examples demo lint types docs test-gpu benchmark clean
+.PHONY: help reproduction peers test browser examples demo lint types docs test-gpu test-floors benchmark clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -63,8 +63,17 @@ reproduction: $(STAMP)  ## docs/reproduction.md and its figures, and docs/reprod
 peers: $(STAMP)  ## docs/peers.md, from results/peers (trained by benchmarks/peers.py)
 	$(BIN)/python -m activebias.lab.peer_page results/peers docs/peers.md
 
+# With FLOOR_TORCH=2.4.1 torch is as old too; its wheel comes with several GB of CUDA, and runs on a CPU.
+FLOOR_TORCH ?= 2.13.0
+test-floors:  ## the tests of core and adapters with the oldest versions that work, in .venv-floors
+	$(PYTHON) -m venv .venv-floors
+	.venv-floors/bin/pip install --quiet --disable-pip-version-check torch==$(FLOOR_TORCH) 'numpy<2.4' -r floors.txt \
+	  pytest pytest-timeout pytest-xdist hypothesis
+	PYTHONPATH=src .venv-floors/bin/python -m pytest -n 2 -o filterwarnings= tests/integrations tests/test_core_against_reference.py \
+	  tests/test_loss.py tests/test_indexing.py tests/test_sampler.py tests/test_resume.py tests/test_ranks.py
+
 test-gpu:  ## the tests that need CUDA, with the Python at hand
 	PYTHONPATH=src:tests/helpers $(PYTHON) -m pytest -c /dev/null --rootdir=. -p no:cacheprovider tests/gpu
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,8 +4,9 @@ from importlib.util import find_spec
 
 FRAMEWORKS = {"lightning": "lightning", "huggingface": "transformers", "sklearn": "skorch"}
 
-collect_ignore = [
-    f"activebias/integrations/{adapter}.py"
+collect_ignore_glob = [
+    f"activebias/integrations/{adapter}{modules}"
     for adapter, framework in FRAMEWORKS.items()
     if find_spec(framework) is None
+    for modules in (".py", "/*.py")
 ]

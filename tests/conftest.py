@@ -14,7 +14,11 @@ import torch
 # Its tests are skipped with the reason; to look into it for doctests would be an error.
 collect_ignore = [
     f"helpers/{helper}.py"
-    for helper, package in {"report_browser": "selenium", "huggingface_run": "transformers"}.items()
+    for package, helpers in {
+        "selenium": ["report_browser"],
+        "transformers": ["huggingface_run", "language_run"],
+    }.items()
+    for helper in helpers
     if find_spec(package) is None
 ]
 

@@ -1,5 +1,7 @@
 """A state with a value that no state has is refused, and nothing changes."""
 
+import random
+
 import pytest
 import torch
 
@@ -66,3 +68,49 @@ def test_every_state_that_a_bias_gives_is_taken(window, num_visits):
         bias.record([0, 1], [0.5, 1.0])
     again.load_state_dict(bias.state_dict())
     assert torch.equal(again.history.values()[0], bias.history.values()[0])
+
+
+def content(value):
+    """Return a state with every tensor as bytes, to compare."""
+    if isinstance(value, dict):
+        return {name: content(each) for name, each in value.items()}
+    return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
+
+
+def test_a_file_with_a_flipped_bit_is_refused_or_read_whole(tmp_path):
+    """torch reads damaged numbers without a word; the zip's checksums tell."""
+    bias = make_bias("wpv", num_instances=64)
+    bias.set_epoch(0)
+    bias.record(torch.arange(64), torch.linspace(0.1, 0.9, 64))
+    path = tmp_path / "bias.pt"
+    bias.save(path)
+    whole, expected = path.read_bytes(), content(bias.state_dict())
+    generator, num_refused = random.Random(0), 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        damaged[generator.randrange(len(whole))] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged)
+        again = make_bias("wpv", num_instances=64)
+        try:
+            again.load(path)
+        except ValueError:
+            num_refused += 1
+            assert again.epoch is None
+        else:
+            assert content(again.state_dict()) == expected
+    assert num_refused > 50
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "set_crc32_options"), reason="before torch 2.6 they are always written"
+)
+def test_checksums_are_written_even_where_torch_was_told_not_to(tmp_path):
+    bias = make_bias("wpv", num_instances=4)
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        bias.save(tmp_path / "bias.pt")
+        assert not torch.serialization.get_crc32_options()
+    finally:
+        torch.serialization.set_crc32_options(before)
+    bias.load(tmp_path / "bias.pt")

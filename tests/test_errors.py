@@ -356,3 +356,23 @@ def test_other_default_types_and_devices():
             index = list(bias.sampler(batch_size=10))
             bias.record(index, [0.5] * 10)
             assert bias.history.values(index)[1].shape[0] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_replicas": 0, "rank": 0}, ValueError, "`num_replicas` to be at least 1"),
+        ({"num_replicas": 2.0, "rank": 0}, TypeError, "`num_replicas` to be an integer"),
+        ({"num_replicas": 2, "rank": 2}, ValueError, "`rank` to be below `num_replicas`, 2, but got 2"),
+        ({"num_replicas": 2, "rank": -1}, ValueError, "`rank` to be at least 0"),
+    ],
+)
+def test_ranks_of_a_sampler(bias, arguments, error, message):
+    with pytest.raises(error, match=message):
+        bias.sampler(batch_size=2, **arguments)
+
+
+@pytest.mark.parametrize("name", ["remove_outliers", "multi_label"])
+def test_flags_are_true_or_false(name):
+    with pytest.raises(TypeError, match=f"`{name}` to be True or False, but got 'no'"):
+        ab.ActiveBias("wpv", num_instances=4, num_classes=2, **{name: "no"})

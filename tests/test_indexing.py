@@ -180,3 +180,62 @@ def test_a_stream_that_can_be_indexed_is_one_of_map_style():
             return "abc"[index]
 
     assert ab.with_index(Both())[2] == (2, "c")
+
+
+def test_words_are_numbered_whatever_the_side_of_the_padding():
+    tokens = ab.TokenIndex([2, 1])
+    right = tokens.of_labels([0, 1], torch.tensor([[5, -100, 6, -100], [7, -100, -100, -100]]))
+    left = tokens.of_labels([0, 1], torch.tensor([[-100, 5, -100, 6], [-100, -100, -100, 7]]))
+    assert right.tolist() == [[0, -1, 1, -1], [2, -1, -1, -1]]
+    assert left.tolist() == [[-1, 0, -1, 1], [-1, -1, -1, 2]]
+
+
+def test_words_by_their_position_under_masking_truncation_and_padding():
+    tokens = ab.TokenIndex([4, 3], by_position=True)
+    masked = tokens.of_labels([0, 1], torch.tensor([[-100, 5, -100, 6], [7, -100, -100, -100]]))
+    assert masked.tolist() == [[-1, 1, -1, 3], [4, -1, -1, -1]]
+    truncated = tokens.of_labels([1, 0], torch.tensor([[-100, 5], [6, 7]]))
+    assert truncated.tolist() == [[-1, 5], [0, 1]]
+    left = torch.tensor([[0, 1, 1, 1]])
+    assert tokens.of_labels([1], torch.tensor([[-100, 5, -100, 6]]), attention_mask=left).tolist() == [
+        [-1, 4, -1, 6]
+    ]
+
+
+def test_labels_that_do_not_fit_their_sequence_are_refused():
+    with pytest.raises(ValueError, match=r"Sequence 1 came with 2 labels, but its length is 3"):
+        ab.TokenIndex([2, 3]).of_labels([0, 1], torch.tensor([[1, 2, -100], [1, 2, -100]]))
+    with pytest.raises(ValueError, match=r"Sequence 0 has a label at its position 3, but it has 2 positions"):
+        ab.TokenIndex([2, 3], by_position=True).of_labels([0], torch.tensor([[1, 2, 3]]))
+    with pytest.raises(ValueError, match=r"Expected `labels` of shape \(2, words\)"):
+        ab.TokenIndex([2, 3]).of_labels([0, 1], torch.tensor([[1, 2, 1, 2, 3]]))
+
+
+class Columns:
+    """A data set with named columns, as Hugging Face's has them."""
+
+    column_names = ("labels", "input_ids")
+
+    def __getitem__(self, name):
+        return {"labels": [[-100, 5, 6], [7]], "input_ids": [[4, 5, 6], [7]]}[name]
+
+
+ROWS = [{"labels": torch.tensor([-100, 5, 6]), "input_ids": [4, 5, 6]}, {"labels": [7], "input_ids": [7]}]
+
+
+@pytest.mark.parametrize("dataset", [Columns(), ROWS])
+def test_a_numbering_from_a_data_set(dataset):
+    lengths = {
+        "labels": ab.TokenIndex.from_dataset(dataset).lengths,
+        "causal": ab.TokenIndex.from_dataset(dataset, shift=True).lengths,
+        "inputs": ab.TokenIndex.from_dataset(dataset, "input_ids").lengths,
+        "positions": ab.TokenIndex.from_dataset(dataset, by_position=True).lengths,
+    }
+    assert {name: value.tolist() for name, value in lengths.items()} == {
+        "labels": [2, 1],
+        "causal": [2, 0],
+        "inputs": [3, 1],
+        "positions": [3, 1],
+    }
+    with pytest.raises(ValueError, match=r"got 'tags', and it has 'labels', 'input_ids': pass `column=…`"):
+        ab.TokenIndex.from_dataset(dataset, "tags")

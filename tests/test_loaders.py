@@ -33,6 +33,12 @@ def test_it_is_the_longer_way(method):
     assert torch.equal(short.scores, long.scores)
 
 
+def test_options_that_say_nothing():
+    bias = ab.ActiveBias("scan", num_instances=24, num_classes=10)
+    loader = bias.loader(data(), 8, sampler=None, shuffle=False, collate_fn=None, generator=torch.Generator())
+    assert len(trained(bias, loader)) == 6
+
+
 def test_batches_bring_the_samples_of_their_index():
     inputs, targets = digits(24)
     bias = ab.ActiveBias("scan", num_instances=24, num_classes=10)
@@ -110,9 +116,13 @@ class Stream(IterableDataset):
     [
         ({"batch_size": 8, "shuffle": True}, TypeError, "`shuffle` is the bias's own"),
         ({"batch_size": 8, "sampler": [0, 1]}, TypeError, "`sampler` is the bias's own"),
+        ({"batch_size": 8, "sampler": torch.arange(24)}, TypeError, "`sampler` is the bias's own"),
+        ({"batch_size": 8, "sampler": []}, TypeError, "`sampler` is the bias's own"),
         ({"batch_size": 0}, ValueError, "`batch_size` to be at least 1"),
         ({"batch_size": 8, "accumulate": 0}, ValueError, "`accumulate` to be at least 1"),
         ({"batch_size": 8, "dataset": data(23)}, ValueError, "has 23 samples, but the bias was made for 24"),
+        ({"batch_size": 8, "dataset": Subset(ab.with_index(data()), range(24))}, TypeError, "the outermost"),
+        ({"batch_size": 8, "dataset": ConcatDataset([ab.with_index(data())])}, TypeError, "the outermost"),
         ({"batch_size": 8, "dataset": Stream()}, TypeError, "let the stream bring an index"),
     ],
 )

@@ -346,19 +346,22 @@ class Wide(TorchDispatchMode):
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_many_classes_take_no_more_memory_than_torchs_own_loss(label_smoothing, weighted):
+@pytest.mark.parametrize("soft", [False, True])
+def test_many_classes_take_no_more_memory_than_torchs_own_loss(label_smoothing, weighted, soft):
     num_classes, numbers, options = 5000, [], {"label_smoothing": label_smoothing}
     weight = torch.ones(num_classes) if weighted else None
     bias = ab.ActiveBias("scan", num_instances=24, num_classes=num_classes)
     bias.set_epoch(0)
     logits, targets, index = batch(8, num_classes=num_classes)
+    targets = torch.rand(8, num_classes).softmax(-1) if soft else targets
     ours = lambda: bias.loss(logits, targets, index, class_weight=weight, **options)  # noqa: E731
     torchs = lambda: F.cross_entropy(logits, targets, weight=weight, **options)  # noqa: E731
     for call in (ours, torchs):
         with Wide(8 * num_classes) as wide:
             call().backward()
         numbers.append(wide.number)
-    assert numbers[0] <= numbers[1]
+    # The softmax of soft targets comes when torch's products are freed.
+    assert numbers[0] <= numbers[1] + soft
 
 
 @pytest.mark.parametrize("shape", [(8,), (2, 4)])

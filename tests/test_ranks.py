@@ -10,7 +10,16 @@ import torch.distributed as dist
 
 import activebias as ab
 from processes import finish, start
-from rank_worker import GLOBAL_BATCH, accumulate_weighted, run, tag, train, weigh_by_hand, weigh_otherwise
+from rank_worker import (
+    GLOBAL_BATCH,
+    accumulate_weighted,
+    learn_weights_and_count_waits,
+    run,
+    tag,
+    train,
+    weigh_by_hand,
+    weigh_otherwise,
+)
 from training import make_bias
 
 
@@ -85,6 +94,13 @@ def test_weights_of_the_users_own_and_several_labels(loss, tmp_path):
     several = run_ranks(tmp_path, 2, weigh_otherwise, loss)
     assert_same_everywhere(several)
     assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, weigh_otherwise, loss)[0])
+
+
+def test_learnt_weights_are_refused_and_several_labels_do_not_wait_for_their_number(tmp_path):
+    for result in run_ranks(tmp_path, 2, learn_weights_and_count_waits):
+        assert "must not need gradients on several ranks" in result["message"]
+        assert result["sizes"] == [20, 20]  # without a size a GPU would wait
+        assert result["visits"] == 8 * 10 * 2
 
 
 def test_accumulating_gradients_on_two_ranks(tmp_path):

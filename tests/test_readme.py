@@ -2,11 +2,11 @@
 
 import re
 import socket
-import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import tomllib
 import torch
 
 import activebias as ab

@@ -1,6 +1,7 @@
 """Keep torch.compile out of functions that change the state."""
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -43,4 +44,5 @@ def keep_out() -> None:
     for functions in _to_keep_out:
         if len(functions) == 1:
             disable = cast(Callable[..., Callable[..., Any]], torch.compiler.disable)
-            functions.append(disable(functions[0], reason=REASON))
+            takes_reason = "reason" in inspect.signature(disable).parameters  # since torch 2.7
+            functions.append(disable(functions[0], **({"reason": REASON} if takes_reason else {})))

@@ -10,28 +10,19 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from activebias import checks
+from activebias import checks, losses
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
 from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
-from activebias.checks import IGNORED
 from activebias.distributed import Ranks
 from activebias.growth import RowsOfIds, grow, rows_of
 from activebias.history import PredictionHistory
 from activebias.loaders import make_loader
-from activebias.losses import (
-    PerInstance,
-    Weights,
-    cross_entropy,
-    per_instance,
-    weighted,
-    weighted_cross_entropy,
-)
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import describe, metrics
-from activebias.order import EpochOrder, Plan
-from activebias.sampling import EmphasisSampler, num_items_of
+from activebias.order import EpochOrder, Handout, Plan
+from activebias.sampling import EmphasisSampler, make_sampler
 from activebias.validation import Validation
 
 
@@ -86,14 +77,14 @@ class ActiveBias:
         """Begin with every history at {1 / num_classes}."""
         self.method = get_method(method)
         self.num_classes = checks.integer("num_classes", num_classes, at_least=2)
-        self.multi_label = bool(multi_label)
+        self.multi_label = checks.boolean("multi_label", multi_label)
         self._num_labels = self.num_classes if self.multi_label else None  # of an example
         num_examples = checks.integer("num_instances", num_instances, at_least=1)
         self.num_instances = num_examples * (self._num_labels or 1)
         self.max_weight = checks.max_weight(max_weight, self.method)
         self._validation = Validation(burn_in)
         self.burn_in = self._validation.burn_in
-        self.remove_outliers = bool(remove_outliers)
+        self.remove_outliers = checks.boolean("remove_outliers", remove_outliers)
         self.seed = checks.integer("seed", seed, at_least=0)
         self._ranks = Ranks(group)
         self._num_ranks = 1  # asked once an epoch
@@ -108,15 +99,12 @@ class ActiveBias:
                 path=history_file,
             )
             self._memory = InstanceMemory(
-                self.method,
-                self.history,
-                remove_outliers=self.remove_outliers,
-                max_weight=self.max_weight,
+                self.method, self.history, remove_outliers=self.remove_outliers, max_weight=self.max_weight
             )
         self.device = self.history.device
         self._ids = RowsOfIds()
         draw = None if self.method.order == "scan" else self._draw
-        self._order = EpochOrder(self.num_instances, seed=self.seed, draw=draw)
+        self._order = EpochOrder(num_examples, seed=self.seed, draw=draw)
 
     def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         return self._memory.draw(num_samples, generator)
@@ -223,22 +211,7 @@ class ActiveBias:
             shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
                 the ranks.
         """
-        if self._num_labels is not None:
-            num_sequences = self.num_instances // self._num_labels
-        plan = Plan(
-            num_items=num_items_of(self.method, self.num_instances, dataset, num_sequences),
-            batch_size=checks.integer("batch_size", batch_size, at_least=1),
-            num_ranks=self._ranks.number() if num_replicas is None else num_replicas,
-            rank=self._ranks.rank() if rank is None else rank,
-            sentences=num_sequences is not None,
-            sharded_here=shard,
-        )
-        sampler = EmphasisSampler(plan, self._order, set_epoch=self.set_epoch, num_ranks=self._ranks.number)
-        self._order.resize(plan.num_items)
-        self._plan = plan
-        if self._order.epoch is not None:
-            self._prepare_epoch()  # on a GPU, for steps of this size
-        return sampler
+        return make_sampler(self, batch_size, dataset, num_sequences, num_replicas, rank, shard)
 
     @eager
     def loss(
@@ -247,7 +220,7 @@ class ActiveBias:
         targets: torch.Tensor,
         index: Any,
         *,
-        ignore_index: int = IGNORED,
+        ignore_index: int = checks.IGNORED,
         label_smoothing: float = 0.0,
         class_weight: Any = None,
         sample_weight: Any = None,
@@ -264,7 +237,7 @@ class ActiveBias:
         They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
         whole sequence: token logits and targets with an index (B,).
         """
-        return weighted_cross_entropy(
+        return losses.weighted_cross_entropy(
             partial(self._cross_entropy(index), ignore_index=ignore_index, label_smoothing=label_smoothing),
             logits,
             targets,
@@ -292,43 +265,44 @@ class ActiveBias:
         `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
         within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
         """
-        found = per_instance(checks.loss_tensor(per_instance_loss), prob, mask, self._cross_entropy(index))
-        if sample_weight is not None:
-            found = found.times(sample_weight)
-        return weighted(found, visit=partial(self._visit, index), reduction=reduction)
+        found = losses.per_instance(per_instance_loss, prob, mask, self._cross_entropy(index))
+        return losses.weighted(found, sample_weight, visit=partial(self._visit, index), reduction=reduction)
 
-    def _cross_entropy(self, index: Any) -> Callable[..., PerInstance]:
+    def _cross_entropy(self, index: Any) -> Callable[..., losses.PerInstance]:
         """Return the cross-entropy of this bias for a batch with such an index."""
         words = np.ndim(index) > 1
-        return partial(cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words)
+        return partial(
+            losses.cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words
+        )
 
-    def _visit(self, index: Any, found: PerInstance) -> Weights:
+    def _visit(self, index: Any, found: losses.PerInstance) -> losses.Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
         self._require_epoch()
-        batch = checks.batch(
-            index, found.prob, found.mask, found.loss, self.history, num_labels=self._num_labels
-        )
+        if self._num_ranks > 1:
+            checks.constant_share(found.share)
+        batch = checks.batch(index, found.prob, found.mask, found.loss, self.history, self._num_labels)
         words = batch.index.ndim > 1
-        place = self._order.take_back(batch.index, batch.host_index, self._plan)
+        place = self._order.take_back(batch.items, batch.host_index, self._plan)
         try:
-            exchange = self._exchange(None if words or place.handout is None else place.handout.plan)
-            looked_up = self._memory.visit(batch, place, exchange)
+            known = place.handout is not None and (self.multi_label or not words)
+            looked_up = self._memory.visit(batch, place, self._exchange(place.handout if known else None))
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
         padding_scale = None if words else place.padding_scale
         if found.share is None and (self._num_ranks == 1 or not words):
-            return Weights(*looked_up, 1, padding_scale, place.num_real)
+            return losses.Weights(*looked_up, 1, padding_scale, place.num_real)
         number = batch.number(place.num_real) if found.share is None else found.share[: place.num_real].sum()
         if self._num_ranks > 1:
             number, padding_scale = self._ranks.total(number, self.device), None
-        return Weights(looked_up.weight, number, None, self._num_ranks, padding_scale, place.num_real)
+        return losses.Weights(looked_up.weight, number, None, self._num_ranks, padding_scale, place.num_real)
 
-    def _exchange(self, plan: Plan | None = None) -> Exchange | None:
-        """Return how to bring the visits of all ranks together; with a plan, without waiting for a GPU."""
+    def _exchange(self, handout: Handout | None = None) -> Exchange | None:
+        """Return how to bring the visits of all ranks together; with a handout, without waiting for a GPU."""
         if self._num_ranks == 1:
             return None
-        return partial(self._ranks.exchange, size=None if plan is None else plan.batch_size)
+        size = None if handout is None else handout.plan.batch_size * (self._num_labels or 1)
+        return partial(self._ranks.exchange, size=size)
 
     @eager
     def weight(self, index: Any, *, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -359,7 +333,7 @@ class ActiveBias:
         `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
         (gradient accumulation), scores and weights change when the step's last visit has come.
         """
-        self._visit(index, per_instance(None, prob, mask, self._cross_entropy(index)))
+        self._visit(index, losses.per_instance(None, prob, mask, self._cross_entropy(index)))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:

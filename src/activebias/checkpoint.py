@@ -1,8 +1,11 @@
 """Checkpoints on disk: written whole or not at all, and refused with the reason when they do not fit."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import torch
 
@@ -21,13 +24,31 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist: make it first.")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with replacing(path) as temporary, open(temporary, "wb") as file, _checksums():
         torch.save(state, file)
+
+
+@contextmanager
+def _checksums() -> Iterator[None]:
+    """Let torch write the checksums by which a damaged file is known, also where it was told not to."""
+    options = torch.serialization
+    if not hasattr(options, "get_crc32_options"):  # before torch 2.6, which always writes them
+        yield
+        return
+    before = options.get_crc32_options()
+    options.set_crc32_options(True)
+    try:
+        yield
+    finally:
+        options.set_crc32_options(before)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `write_checkpoint` wrote; no code in the file is ever run."""
     try:
+        with ZipFile(path) as file:  # torch does not compare the checksums
+            if (record := file.testzip()) is not None:
+                raise ValueError(f"the checksum of {record} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise

@@ -29,6 +29,13 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     return int(value)
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"Expected `{name}` to be True or False, but got {value!r}.")
+    return bool(value)
+
+
 def max_weight(value: Any, method: "Method") -> float | None:
     """Return the largest weight allowed, None for no bound."""
     if value is None:
@@ -38,7 +45,8 @@ def max_weight(value: Any, method: "Method") -> float | None:
             f"`max_weight` bounds weights, but method {method.name!r} does not emphasise by weights: use a "
             "W* method, or leave it out."
         )
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 < value < math.inf:
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not is_number or not 1 < value < math.inf:
         raise ValueError(f"Expected `max_weight` to be a number above 1, the mean weight, but got {value!r}.")
     return float(value)
 
@@ -69,7 +77,16 @@ def factors(name: str, values: Any, *, like: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"Expected `{name}` to hold weights, but got {tensor.dtype}.")
     if tensor.is_cpu and not bool(((tensor >= 0) & tensor.isfinite()).all()):
         raise ValueError(f"Expected `{name}` to hold finite weights of at least 0.")
-    return tensor.to(like)
+    return _moved(tensor, like.device, like.dtype)
+
+
+def constant_share(share: torch.Tensor | None) -> None:
+    """Refuse weights that are learnt on several ranks: the sum over the ranks has no gradient."""
+    if share is not None and share.requires_grad:
+        raise ValueError(
+            "`sample_weight` and `class_weight` must not need gradients on several ranks: pass "
+            "`weight.detach()`, or weigh the losses of `reduction='none'` yourself."
+        )
 
 
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
@@ -130,13 +147,15 @@ class Batch(NamedTuple):
         index: the instances.
         prob: their p(y|x); with `has_losses`, -log p(y|x).
         mask: which entries count (None: all); with `has_losses`, their targets.
-        host_index: the index as `to_compare` returns it.
+        items: the index as it was given: of examples, where each has several labels.
+        host_index: the items as `to_compare` returns them.
         has_losses: whether exp(-loss) is left to the memory, as on a GPU.
     """
 
     index: Array
     prob: Array
     mask: Array | None
+    items: torch.Tensor
     host_index: np.ndarray | None
     has_losses: bool = False
 
@@ -181,7 +200,6 @@ def batch(
     mask: Any,
     losses: torch.Tensor | None,
     history: "PredictionHistory",
-    *,
     num_labels: int | None = None,
 ) -> Batch:
     """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped.
@@ -201,15 +219,16 @@ def batch(
         same_shape("per_instance_loss", losses, "index", index)
     if prob is None and losses is not None:
         losses = probability_tensor(losses, history.device)
-        return Batch(index, losses, _moved(mask, history.device, torch.int64), to_compare(given), True)
+        targets = _moved(mask, history.device, torch.int64)
+        return Batch(index, losses, targets, items, to_compare(given), has_losses=True)
     prob = probability_tensor(prob, history.device)
     same_shape("prob", prob, "index", index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:
-        return Batch(index, prob, mask, to_compare(given))
+        return Batch(index, prob, mask, items, to_compare(given))
     index, prob, mask = index.numpy(), prob.numpy(), None if mask is None else mask.numpy()
     index_range(index if mask is None else index[mask], history.num_instances)
-    return Batch(index, _clipped(prob, mask), mask, to_compare(items))
+    return Batch(index, _clipped(prob, mask), mask, items, to_compare(items))
 
 
 def labels_of(index: torch.Tensor, num_labels: int) -> torch.Tensor:

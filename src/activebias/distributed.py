@@ -57,8 +57,11 @@ class Ranks:
 
     def total(self, number: Any, device: torch.device) -> torch.Tensor:
         """Return the sum of a number over all ranks, on `device`."""
-        message = torch.as_tensor(number, dtype=torch.float32, device=self._device_of_messages(device))
-        return self.sum(message.clone()).to(device)
+        where = self._device_of_messages(device)
+        if not isinstance(number, torch.Tensor):
+            number = torch.full((), number, device=where)  # `as_tensor` would wait for a GPU
+        message = torch.empty((), dtype=torch.float32, device=where).copy_(number)
+        return self.sum(message).to(device)
 
     def mean(self, value: float | None) -> float | None:
         """Return the mean over the ranks that have a value, None if none has. Every rank must call it."""

@@ -34,7 +34,7 @@ def bound(weights: Array, number: int, max_weight: float) -> tuple[Array, Array]
 
     The excess above the limit is given to all `number` instances alike: lift = Σ max(v - limit, 0) / number.
     No lift exceeds ½, so only weights above `max_weight` - ½ need be given. Newton's method from the right:
-    limit + lift rises with the limit, and is convex. No value is looked at, for a GPU.
+    limit + lift rises with the limit, and is convex. On a GPU no value is looked at, so all steps are taken.
 
     >>> import numpy as np
     >>> limit, lift = bound(np.array([0.5, 0.5, 0.5, 2.5]), 4, 1.5)
@@ -47,7 +47,10 @@ def bound(weights: Array, number: int, max_weight: float) -> tuple[Array, Array]
     for _ in range(NEWTON_STEPS):
         lift = (weights - limit).clip(0).sum() / number
         slope = 1 - (weights >= limit).sum() / number
-        limit = limit - (limit + lift - max_weight) / xp.where(slope > 0, slope, 1)
+        change = (limit + lift - max_weight) / xp.where(slope > 0, slope, 1)
+        if xp is np and abs(change) < 1e-12:
+            break
+        limit = limit - change
     return limit, (weights - limit).clip(0).sum() / number
 
 

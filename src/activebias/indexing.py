@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
 from activebias import checks
+from activebias.checks import IGNORED
 
 
 class IndexedDataset(Dataset[Any]):
@@ -23,8 +24,13 @@ class IndexedDataset(Dataset[Any]):
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
                 f"instance is known by its position, but got {type(dataset).__name__}."
             )
-        if isinstance(dataset, IndexedDataset):
-            raise TypeError("with_index was given a data set that has an index already: wrap it once.")
+        parts = dataset.datasets if isinstance(dataset, ConcatDataset) else [dataset]
+        parts = [dataset.dataset] if isinstance(dataset, Subset) else parts
+        if any(isinstance(part, IndexedDataset) for part in parts):
+            raise TypeError(
+                "with_index was given a data set that has an index already, or consists of such: wrap it "
+                "once, the outermost one."
+            )
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -116,7 +122,7 @@ def _default_collate(samples: list[Any]) -> Any:
 
 
 class TokenIndex:
-    """Numbers the words of sentences of different lengths: in tagging every word is an instance.
+    """Numbers the words of sequences: in tagging and in language models every word is an instance.
 
     >>> tokens = TokenIndex([3, 1, 2])
     >>> tokens.num_instances
@@ -124,17 +130,63 @@ class TokenIndex:
     >>> tokens([2, 0])  # the words of sentences 2 and 0, padded with -1
     tensor([[ 4,  5, -1],
             [ 0,  1,  2]])
+
+    Where not every word of a sequence has a label, `of_labels` numbers the words that have one:
+
+    >>> tokens.of_labels([2, 1], torch.tensor([[7, -100, 8], [9, -100, -100]]))
+    tensor([[ 4, -1,  5],
+            [ 3, -1, -1]])
     """
 
-    def __init__(self, lengths: Iterable[int]) -> None:
-        """Take the number of words of every sentence."""
+    def __init__(self, lengths: Iterable[int], *, by_position: bool = False) -> None:
+        """Take the number of labels of every sequence.
+
+        With `by_position` take the number of its positions, labelled or not. Then a word is known by its
+        position, and keeps its history where the labels change from epoch to epoch (dynamic masking) or
+        where a sequence loses its end (truncation). A position that never has a label is an instance that
+        is never visited.
+        """
         given = lengths.cpu() if isinstance(lengths, torch.Tensor) else list(lengths)
         self.lengths = checks.integers("lengths", given).clone()
         if self.lengths.dim() != 1 or self.lengths.numel() == 0 or bool((self.lengths < 0).any()):
             raise ValueError(
                 "Expected `lengths` to be the numbers of words of at least one sentence, none negative."
             )
+        self.by_position = bool(by_position)
         self._first = self.lengths.cumsum(0) - self.lengths
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        column: str = "labels",
+        *,
+        shift: bool = False,
+        by_position: bool = False,
+        ignore_index: int = IGNORED,
+    ) -> "TokenIndex":
+        """Number the words of a data set of dicts, such as Hugging Face's, by one of its columns.
+
+        Args:
+            dataset: the training set, as the loader reads it.
+            column: "labels", whose `ignore_index` does not count; "input_ids" where a collator makes the
+                labels of them.
+            shift: True for a causal model, in which the first word of a sequence is never predicted.
+            by_position: count every position, labelled or not. For labels that change from epoch to epoch,
+                as in masked language models.
+            ignore_index: the label that does not count.
+
+        >>> dataset = [{"labels": [5, -100, 6]}, {"labels": [7]}]
+        >>> TokenIndex.from_dataset(dataset).lengths
+        tensor([2, 1])
+        >>> TokenIndex.from_dataset(dataset, by_position=True).lengths
+        tensor([3, 1])
+        """
+        lengths = []
+        for words in _column(dataset, column):
+            words = checks.tensor_of(column, words)[1 if shift else 0 :]
+            lengths.append(len(words) if by_position else int((words != ignore_index).sum()))
+        return cls(lengths, by_position=by_position)
 
     @property
     def num_instances(self) -> int:
@@ -148,6 +200,50 @@ class TokenIndex:
 
     def __call__(self, sequence_index: Any, width: int | None = None) -> torch.Tensor:
         """Return the words' indices of the given sentences, (B, width), with -1 after a sentence's end."""
+        sequence_index, lengths = self._lengths_of(sequence_index)
+        position = torch.arange(int(lengths.max()) if width is None else width, device=lengths.device)
+        index = self._first[sequence_index].unsqueeze(-1) + position
+        return torch.where(position < lengths.unsqueeze(-1), index, -1)
+
+    def of_labels(
+        self,
+        sequence_index: Any,
+        labels: torch.Tensor,
+        *,
+        attention_mask: torch.Tensor | None = None,
+        ignore_index: int = IGNORED,
+    ) -> torch.Tensor:
+        """Return the indices of the words that have a label, in the shape (B, L) of `labels`, -1 elsewhere.
+
+        The number of labels of every sequence is compared with its length. Call it where the labels are on
+        the CPU, as in a collation: on a GPU nothing is compared, because looking would wait for the device.
+
+        Args:
+            sequence_index: the positions of the B sequences in the data set.
+            labels: the labels of their words, padded with `ignore_index`.
+            attention_mask: 0 for padding. Needed if words are numbered by position and the padding is on the
+                left.
+            ignore_index: the label that does not count.
+        """
+        sequence_index, lengths = self._lengths_of(sequence_index)
+        if labels.dim() != 2 or len(labels) != len(sequence_index):
+            raise ValueError(
+                f"Expected `labels` of shape ({len(sequence_index)}, words), one row for every sequence, but "
+                f"got {tuple(labels.shape)}."
+            )
+        labelled = labels != ignore_index
+        if not self.by_position:
+            number = labelled.cumsum(-1) - 1
+        elif attention_mask is None:
+            number = torch.arange(labels.shape[1], device=labels.device).expand(labels.shape)
+        else:
+            number = attention_mask.long().cumsum(-1) - 1
+        if labels.device.type == "cpu":
+            self._compare(sequence_index, lengths, labelled, number)
+        index = self._first[sequence_index].unsqueeze(-1) + number
+        return torch.where(labelled & (number < lengths.unsqueeze(-1)), index, -1)
+
+    def _lengths_of(self, sequence_index: Any) -> tuple[torch.Tensor, torch.Tensor]:
         sequence_index = checks.integers("sequence_index", sequence_index)
         # On a GPU looking would wait for the device.
         if sequence_index.device.type == "cpu" and bool(
@@ -160,7 +256,43 @@ class TokenIndex:
         device = sequence_index.device
         if self._first.device != device:
             self.lengths, self._first = self.lengths.to(device), self._first.to(device)
-        lengths = self.lengths[sequence_index]
-        position = torch.arange(int(lengths.max()) if width is None else width, device=device)
-        index = self._first[sequence_index].unsqueeze(-1) + position
-        return torch.where(position < lengths.unsqueeze(-1), index, -1)
+        return sequence_index, self.lengths[sequence_index]
+
+    def _compare(
+        self,
+        sequence_index: torch.Tensor,
+        lengths: torch.Tensor,
+        labelled: torch.Tensor,
+        number: torch.Tensor,
+    ) -> None:
+        """Refuse sequences whose labels do not fit their length."""
+        if self.by_position:
+            come = torch.where(labelled, number + 1, 0).amax(-1) if labelled.shape[1] else lengths
+            wrong, what = come > lengths, "has a label at its position {}, but it has {} positions"
+        else:
+            come = labelled.sum(-1)
+            wrong, what = come != lengths, "came with {} labels, but its length is {}"
+        if not bool(wrong.any()):
+            return
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"Sequence {int(sequence_index[row])} {what.format(int(come[row]), int(lengths[row]))}. "
+            "`TokenIndex.from_dataset` counts the labels that are not `ignore_index`; for a causal model "
+            "pass `shift=True`. If labels change from epoch to epoch (dynamic masking), or if sequences are "
+            "truncated after the data set, number the words by position: `by_position=True`."
+        )
+
+
+def _column(dataset: Any, name: str) -> Iterable[Any]:
+    names = getattr(dataset, "column_names", None)
+    if names is None:
+        first = dataset[0]
+        names = list(first) if isinstance(first, dict) else []
+    if name not in names:
+        raise ValueError(
+            f"Expected `column` to be a column of the data set, but got {name!r}, and it has "
+            f"{', '.join(map(repr, names)) or 'no columns'}: pass `column=…`, or `TokenIndex(lengths)`."
+        )
+    if hasattr(dataset, "column_names"):
+        return dataset[name]  # type: ignore[no-any-return]
+    return (dataset[position][name] for position in range(len(dataset)))

@@ -20,4 +20,5 @@ from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
+from activebias.losses import cross_entropy as cross_entropy
 from activebias.validation import memorises_early as memorises_early

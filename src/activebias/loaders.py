@@ -25,11 +25,13 @@ def make_loader(
     """Return the DataLoader of `ActiveBias.loader`."""
     batch_size = checks.integer("batch_size", batch_size, at_least=1)
     accumulate = checks.integer("accumulate", accumulate, at_least=1)
-    if given := [name for name in OURS if options.get(name)]:
-        raise TypeError(
-            f"`{given[0]}` is the bias's own in `bias.loader`, which orders the instances as method "
-            f"{bias.method.name!r} asks for: leave it out."
-        )
+    for name in OURS:
+        given = options.pop(name, None)
+        if given is not None and given is not False:
+            raise TypeError(
+                f"`{name}` is the bias's own in `bias.loader`, which orders the instances as method "
+                f"{bias.method.name!r} asks for: leave it out."
+            )
     if isinstance(dataset, IterableDataset):
         raise TypeError(
             "`bias.loader` orders a map-style data set, but got a stream (IterableDataset): iterate over "

@@ -1,12 +1,16 @@
 """From logits to a weighted loss: cross-entropy, the p(y|x) that it computes anyway, the weighted mean."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
-from activebias.checks import IGNORED, factors, mask_tensor, tensor_of
+from activebias.checks import IGNORED, factors, loss_tensor, mask_tensor, tensor_of
+
+# torch does not compare most of these, and takes the class 156 in uint8 for -100.
+UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 class PerInstance(NamedTuple):
@@ -34,9 +38,9 @@ class PerInstance(NamedTuple):
                 f"Expected `sample_weight` to have the shape of the targets, {tuple(self.loss.shape)}, but "
                 f"got {tuple(factor.shape)}."
             )
-        share = factor if self.share is None else self.share * factor
         if self.mask is not None:
-            share = torch.where(self.mask, share, 0)
+            factor = torch.where(self.mask, factor, 0)
+        share = factor if self.share is None else self.share * factor
         return self._replace(loss=self.loss * factor, share=share)
 
     def of_sequences(self) -> "PerInstance":
@@ -74,13 +78,13 @@ class Weights(NamedTuple):
 Visit = Callable[[PerInstance], Weights]
 
 
-def per_instance(
-    losses: torch.Tensor | None, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]
-) -> PerInstance:
+def per_instance(losses: Any, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]) -> PerInstance:
     """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets."""
-    if isinstance(prob, tuple) and [*map(type, prob)] == [torch.Tensor, torch.Tensor]:
+    losses = None if losses is None else loss_tensor(losses)
+    # A pair of single numbers is a pair of probabilities.
+    if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
         with torch.no_grad():
-            found = cross_entropy(*prob)
+            found = cross_entropy(*(tensor_of("prob", part) for part in prob))
         prob, counted = found.prob, found.mask
         if counted is not None:
             mask = counted if mask is None else counted & mask_tensor(mask, counted)
@@ -105,16 +109,20 @@ def weighted_cross_entropy(
 ) -> torch.Tensor:
     """Return the weighted cross-entropy, of classes, words or whole sequences."""
     leave_exp = leave_exp and sample_weight is None and not sequences
+    if sequences:
+        cross_entropy = partial(cross_entropy, words=True)
     found = cross_entropy(logits, targets, class_weight=class_weight, leave_exp=leave_exp)
     if sequences:
         found = found.of_sequences()
+    return weighted(found, sample_weight, visit=visit, reduction=reduction)
+
+
+def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction: str) -> torch.Tensor:
+    """Return v_i · loss_i, times the user's own weights, or their mean or sum."""
+    if found.loss is None:
+        raise TypeError("Expected `per_instance_loss` to hold one loss per instance, but got None.")
     if sample_weight is not None:
         found = found.times(sample_weight)
-    return weighted(found, visit=visit, reduction=reduction)
-
-
-def weighted(found: PerInstance, *, visit: Visit, reduction: str) -> torch.Tensor:
-    """Return v_i · loss_i, or their mean or sum."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
     # During backward torch has a graph task: activation checkpointing computes its block a second time.
@@ -181,15 +189,12 @@ def cross_entropy(
         raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {_describe(logits)}.")
     if not isinstance(targets, torch.Tensor):
         raise TypeError(f"Expected `targets` to be a tensor, but got {type(targets).__name__}.")
-    if targets.dtype in (torch.uint16, torch.uint32, torch.uint64):
-        targets = targets.long()  # torch cannot compare these
+    if targets.dtype in UNSIGNED:
+        targets = targets.long()
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"Expected `label_smoothing` to be in [0, 1), but got {label_smoothing}.")
     if targets.dim() > 2:
-        raise ValueError(
-            f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: where every "
-            "pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and `targets.flatten(1)`."
-        )
+        raise ValueError(_too_many_dimensions(targets))
     # Half-precision logits come from autocast; a bfloat16 probability has 8 bits, too few for a history.
     logits = logits.float() if logits.dtype.itemsize == 2 else logits
     weight = None if class_weight is None else factors("class_weight", class_weight, like=logits)
@@ -198,10 +203,14 @@ def cross_entropy(
             f"Expected `class_weight` to have one weight per class, shape ({num_classes},), but got "
             f"{tuple(weight.shape)}."
         )
-    if logits.shape == targets.shape and (multi_label or logits.shape[-1] == num_classes or num_classes == 2):
+    if logits.shape == targets.shape:
         if multi_label and logits.shape[1:] == (num_classes,):
             return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=True)
         if targets.is_floating_point() and logits.shape[1:] == (num_classes,) and not words:
+            if ignore_index >= 0:
+                raise ValueError(
+                    "`ignore_index` is a class, but float `targets` (B, C) are shares of classes."
+                )
             return _soft(logits, targets, label_smoothing, weight)
         if num_classes == 2 and not multi_label:
             return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=False)
@@ -243,7 +252,8 @@ def _smoothed(
     share = None if weight is None else weight[safe_targets]
     losses = surprisal if share is None else surprisal * share
     if label_smoothing:
-        of_all = log_prob.sum(-1) if weight is None else log_prob @ weight
+        # No matrix product: autocast would compute it in half precision.
+        of_all = log_prob.sum(-1) if weight is None else (log_prob * weight).sum(-1)
         losses = (1 - label_smoothing) * losses - label_smoothing / logits.shape[-1] * of_all
     if mask is not None:
         losses = torch.where(mask, losses, 0)
@@ -266,7 +276,7 @@ def _soft(
     losses = functional.cross_entropy(
         logits, targets, reduction="none", label_smoothing=label_smoothing, weight=weight
     )
-    prob = (logits.detach().softmax(-1) * targets).sum(-1)
+    prob = logits.detach().softmax(-1).mul_(targets.detach()).sum(-1)
     return PerInstance(losses, prob, None)
 
 
@@ -283,18 +293,21 @@ def _binary(
     mask = _counted(targets, 1, ignore_index)
     share = targets.to(logits) if mask is None else torch.where(mask, targets, 0).to(logits)
     smooth = share * (1 - label_smoothing) + label_smoothing / 2 if label_smoothing else share
-    losses = functional.binary_cross_entropy_with_logits(logits, smooth, reduction="none")
     sigmoid = logits.detach().sigmoid()
     prob = share * sigmoid + (1 - share) * (1 - sigmoid)
     divisor = None
-    if weight is not None and multi_label:
-        losses = losses * weight
-    elif weight is not None:
+    if weight is None or multi_label:
+        losses = functional.binary_cross_entropy_with_logits(logits, smooth, weight, reduction="none")
+    else:  # torch's cross-entropy of the two classes
+        of_one, of_zero = (
+            weight[1] * functional.logsigmoid(logits),
+            weight[0] * functional.logsigmoid(-logits),
+        )
+        losses = -smooth * of_one - (1 - smooth) * of_zero
         divisor = share * weight[1] + (1 - share) * weight[0]
-        losses = losses * divisor
-        divisor = divisor if mask is None else torch.where(mask, divisor, 0)
     if mask is not None:
         losses = torch.where(mask, losses, 0)
+        divisor = None if divisor is None else torch.where(mask, divisor, 0)
     return PerInstance(losses, prob, mask, divisor)
 
 
@@ -319,6 +332,17 @@ def _counted(targets: torch.Tensor, highest: int, ignore_index: int) -> torch.Te
             f"but got {wrong[0].item()}."
         )
     return None if labels.numel() == targets.numel() else mask
+
+
+def _too_many_dimensions(targets: torch.Tensor) -> str:
+    """Return the message for targets of three dimensions or more."""
+    advice = (
+        "where every pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and "
+        "`targets.flatten(1)`."
+    )
+    if targets.is_floating_point():
+        advice = "shares of the classes of words need `bias.weigh`, with `prob` = Σ_c t_c p_c of every word."
+    return f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: {advice}"
 
 
 def _wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, multi_label: bool) -> str:

@@ -25,7 +25,8 @@ def describe(bias: "ActiveBias") -> str:
         state = "emphasises nothing"
     elif bias.emphasises:
         state = f"emphasises by {'weights' if bias.method.order == 'scan' else 'draws'}"
-    sizes = f"num_instances={bias.num_instances}, num_classes={bias.num_classes}"
+    num_labels, option = (bias.num_classes, ", multi_label=True") if bias.multi_label else (1, "")
+    sizes = f"num_instances={bias.num_instances // num_labels}, num_classes={bias.num_classes}{option}"
     return f"ActiveBias({bias.method.name!r}, {sizes}, epoch={bias.epoch}: {state})"
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from activebias import checks
-from activebias._arrays import Array
 from activebias.checksum import Checksum
 from activebias.epoch_items import Draw, EpochItems
 from activebias.places import Place, Step
@@ -293,7 +292,7 @@ class EpochOrder:
             )
         return f"{came} {handout.steps[0].items[:5].tolist()} … was handed out. {ADVICE}"
 
-    def take_back(self, index: Array, host_index: np.ndarray | None, plan: Plan | None) -> Place:
+    def take_back(self, index: torch.Tensor, host_index: np.ndarray | None, plan: Plan | None) -> Place:
         """Count a batch as trained on. Where nothing was handed out, `plan` says how large a step is.
 
         `host_index` is the index, None where it cannot be compared: on a GPU, or of words.

@@ -1,14 +1,19 @@
 """The torch sampler that yields the items of an epoch in the method's order, on every rank its part."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sized
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.utils.data import Dataset, DistributedSampler
 
 from activebias import checks
 from activebias.methods import Method
 from activebias.order import EpochOrder, Plan
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
 
 
 def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_sequences: int | None) -> int:
@@ -27,6 +32,10 @@ def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_
             "`num_instances` must be the length of the data set (in tagging, `num_sequences`)."
         )
     return num_items
+
+
+# The modules of Lightning's Trainer, under both names of the package, that tell a sampler the epoch.
+LIGHTNING_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
 
 
 class EmphasisSampler(DistributedSampler[int]):
@@ -55,6 +64,7 @@ class EmphasisSampler(DistributedSampler[int]):
         self.plan = plan
         self.order = order
         self._set_epoch, self._num_ranks = set_epoch, num_ranks
+        self.has_callback = False  # whether a callback keeps the bias in Lightning's checkpoints
 
     @property
     def batch_size(self) -> int:
@@ -98,7 +108,22 @@ class EmphasisSampler(DistributedSampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Forward to the bias; trainers call this by themselves."""
+        if not self.has_callback and self._is_called_by_lightning():
+            self.has_callback = True  # told once
+            warnings.warn(
+                "Lightning's Trainer trains with a bias, but has no callback for it: its checkpoints would "
+                "not hold the bias, and a resumed run would begin with an empty history. Pass "
+                "`callbacks=[ActiveBiasCallback(bias)]`, from activebias.integrations.lightning.",
+                stacklevel=2,
+            )
         self._set_epoch(epoch)
+
+    @staticmethod
+    def _is_called_by_lightning() -> bool:
+        # Of the frames above this one and `set_epoch`, the first is Lightning's helper, the second its loop.
+        frame = sys._getframe(2)
+        callers = (frame, frame.f_back)
+        return any(each is not None and each.f_globals.get("__name__") in LIGHTNING_LOOPS for each in callers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: where the epoch stands is part of the bias's own state."""
@@ -106,3 +131,38 @@ class EmphasisSampler(DistributedSampler[int]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take nothing over: the bias's own state says where to go on."""
+
+
+def make_sampler(
+    bias: "ActiveBias",
+    batch_size: int,
+    dataset: Sized | None,
+    num_sequences: int | None,
+    num_replicas: int | None,
+    rank: int | None,
+    shard: bool,
+) -> EmphasisSampler:
+    """Return the sampler of `ActiveBias.sampler`, and let the bias go by its plan."""
+    sentences = num_sequences is not None and not bias.multi_label
+    if bias.multi_label:
+        num_sequences = bias.num_instances // bias.num_classes
+    num_ranks = checks.integer(
+        "num_replicas", bias._ranks.number() if num_replicas is None else num_replicas, at_least=1
+    )
+    rank = checks.integer("rank", bias._ranks.rank() if rank is None else rank, at_least=0)
+    if rank >= num_ranks:
+        raise ValueError(f"Expected `rank` to be below `num_replicas`, {num_ranks}, but got {rank}.")
+    plan = Plan(
+        num_items=num_items_of(bias.method, bias.num_instances, dataset, num_sequences),
+        batch_size=checks.integer("batch_size", batch_size, at_least=1),
+        num_ranks=num_ranks,
+        rank=rank,
+        sentences=sentences,
+        sharded_here=shard,
+    )
+    sampler = EmphasisSampler(plan, bias._order, set_epoch=bias.set_epoch, num_ranks=bias._ranks.number)
+    bias._order.resize(plan.num_items)
+    bias._plan = plan
+    if bias.epoch is not None:
+        bias._prepare_epoch()  # on a GPU, for steps of this size
+    return sampler

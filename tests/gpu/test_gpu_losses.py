@@ -17,6 +17,7 @@ CASES = {
     "plain": ((), LABELS, {}),
     "ignored": ((), torch.where(torch.arange(32) % 5 == 0, -100, LABELS), {}),
     "class weight": ((), LABELS, {"class_weight": WEIGHT}),
+    "class weight on the host": ((), LABELS, {"class_weight": WEIGHT.tolist()}),
     "smoothed": ((), LABELS, {"class_weight": WEIGHT, "label_smoothing": 0.1}),
     "sample weight": ((), LABELS, {"sample_weight": torch.linspace(0, 2, 32)}),
     "shares": ((), F.one_hot(LABELS, 5) * 0.8 + 0.04, {}),
@@ -63,6 +64,26 @@ def test_several_labels_an_example():
     results = [train(device, (), targets, {}, multi_label=True) for device in ("cpu", "cuda")]
     for here, there in zip(*results, strict=True):
         torch.testing.assert_close(there, here, rtol=1e-4, atol=1e-5)
+
+
+def test_the_class_156_in_uint8_is_no_ignored_target():
+    logits, labels = torch.randn(8, 200), torch.full((8,), 156)
+    bias = ab.ActiveBias("scan", num_instances=8, num_classes=200, device="cuda")
+    bias.set_epoch(0)
+    given = labels.to(torch.uint8).cuda()
+    loss = bias.loss(logits.cuda(), given, torch.arange(8, device="cuda"), label_smoothing=0.1)
+    torch.testing.assert_close(loss.cpu(), F.cross_entropy(logits, labels, label_smoothing=0.1))
+
+
+def test_the_weight_of_an_ignored_target_may_be_anything():
+    logits, own = torch.randn(32, 5), torch.linspace(0.1, 2, 32)
+    targets = torch.where(torch.arange(32) == 3, -100, LABELS)
+    bias = ab.ActiveBias("scan", num_instances=32, num_classes=5, device="cuda")
+    bias.set_epoch(0)
+    spoilt = torch.where(targets == -100, float("nan"), own).cuda()
+    loss = bias.loss(logits.cuda(), targets.cuda(), torch.arange(32, device="cuda"), sample_weight=spoilt)
+    each, own = F.cross_entropy(logits, targets, reduction="none"), torch.where(targets == -100, 0, own)
+    torch.testing.assert_close(loss.cpu(), (own * each).sum() / own.sum())
 
 
 def test_binary_targets_may_be_shares():

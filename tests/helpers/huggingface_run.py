@@ -15,9 +15,10 @@ from transformers import (
 
 import activebias as ab
 from activebias.integrations.huggingface import ActiveBiasTrainer
+from language_run import make_language_trainer
 
 # Method, task, and over how many parts of a step the gradients are accumulated.
-RANK_CASES = [("wpv", "sequence", 1), ("wtc", "tagging", 2)]
+RANK_CASES = [("wpv", "sequence", 1), ("wtc", "tagging", 2), ("we", "language", 2)]
 NUM_SAMPLES, NUM_CLASSES, STEP_SIZE = 50, 3, 8  # the last step of an epoch has two samples
 
 
@@ -69,9 +70,9 @@ def make_tokens() -> ab.TokenIndex:
     return ab.TokenIndex((sample["labels"] != -100).sum() for sample in samples(True))
 
 
-def make_bias(method: str, tagging: bool) -> ab.ActiveBias:
+def make_bias(method: str, tagging: bool, seed: int = 0) -> ab.ActiveBias:
     num_instances = make_tokens().num_instances if tagging else NUM_SAMPLES
-    return ab.ActiveBias(method, num_instances=num_instances, num_classes=NUM_CLASSES, burn_in=1)
+    return ab.ActiveBias(method, num_instances=num_instances, num_classes=NUM_CLASSES, burn_in=1, seed=seed)
 
 
 def make_trainer(
@@ -113,16 +114,35 @@ def make_trainer(
     )
 
 
+def make_case(method: str, task: str, *, folder: Path, **options) -> ActiveBiasTrainer:
+    if task == "language":
+        return make_language_trainer("gpt2", method, folder=folder, **options)
+    return make_trainer(method, folder=folder, tagging=task == "tagging", **options)
+
+
+def train_and_resume(out: Path) -> None:
+    """Train with dropout, and again from a checkpoint in the last epoch, whose last batch is not full.
+
+    With this seed the last sentences have at most 4 words, the epoch's first two 5, and sentence 0 has 6:
+    filled up with another sentence, the last batch has another width, and draws another dropout.
+    """
+    options = {"save_strategy": "steps", "save_steps": 16, "dropout": 0.3}
+    for name, checkpoint in {"whole": None, "resumed": str(out.parent / "saved" / "checkpoint-16")}.items():
+        trainer = make_trainer("wtc", folder=out.parent / "saved", tagging=True, world_size=2, **options)
+        trainer.bias = make_bias("wtc", tagging=True, seed=3)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        save(trainer, out.parent / name)
+
+
 def train_on_a_rank(out: Path, method: str, task: str, accumulate: int) -> None:
-    trainer = make_trainer(
-        method,
-        folder=out.parent / "unused",
-        tagging=task == "tagging",
-        accumulate=accumulate,
-        world_size=int(os.environ["WORLD_SIZE"]),
-    )
+    options = {"accumulate": accumulate, "world_size": int(os.environ["WORLD_SIZE"])}
+    trainer = make_case(method, task, folder=out.parent / "unused", **options)
     trainer.train()
     assert not trainer.bias._memory._waiting, "every step is complete, the last one too"
+    save(trainer, out)
+
+
+def save(trainer: ActiveBiasTrainer, out: Path) -> None:
     torch.save(
         {
             "bias": trainer.bias.state_dict(),
@@ -137,6 +157,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for case in RANK_CASES:  # one after the other: to start takes far longer than to train
         train_on_a_rank(folder / case[0], *case)
+    train_and_resume(folder / "resume")
     sys.stdout.flush()
     os._exit(0)  # gloo in torch 2.13 sometimes aborts at interpreter exit
 

@@ -82,6 +82,24 @@ def weigh_otherwise(rank, num_ranks, loss):
     return report(bias, model.module, drawn)
 
 
+def learn_weights_and_count_waits(rank, num_ranks):
+    """Return what learnt weights are told, and how often several labels exchanged their number first."""
+    bias = ab.ActiveBias("wpv", num_instances=8, num_classes=10, multi_label=True)
+    loader = bias.loader(TensorDataset(*digits(8)), 2)
+    exchange, sizes = bias._ranks.exchange, []
+    bias._ranks.exchange = lambda *visits, size: (sizes.append(size), exchange(*visits, size=size))[1]
+    bias.set_epoch(0)
+    for index, (_, labels) in loader:
+        labels = nn.functional.one_hot(labels, 10)
+        learnt = torch.ones(len(index), requires_grad=True)
+        try:
+            bias.loss(torch.zeros(len(index), 10), labels, index, sample_weight=learnt)
+        except ValueError as error:
+            message = str(error)
+        bias.loss(torch.zeros(len(index), 10), labels, index, sample_weight=learnt.detach())
+    return {"message": message, "sizes": sizes, "visits": int(bias.history.values()[1].sum())}
+
+
 def weigh_by_hand(rank, num_ranks, reduction=None):
     """Use the two halves, with a loss of one's own, on a data set whose last batch must be filled up.
 

@@ -15,7 +15,7 @@ import activebias as ab
 pytest.importorskip("transformers", reason="not installed: pip install 'activebias[huggingface]'")
 pytest.importorskip("accelerate", reason="not installed: pip install 'activebias[huggingface]'")
 
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from activebias.integrations.huggingface import ActiveBiasMixin, ActiveBiasTrainer
 from huggingface_run import (
@@ -23,6 +23,7 @@ from huggingface_run import (
     STEP_SIZE,
     collate,
     make_bias,
+    make_case,
     make_model,
     make_tokens,
     make_trainer,
@@ -113,9 +114,27 @@ def test_an_automatic_burn_in_follows_the_evaluation(tmp_path):
     trainer.validation_error = "eval_error"
     trainer.train()
     assert trainer.bias.burn_in_end == 4
+
+
+def test_an_error_that_no_evaluation_gives_is_told(tmp_path):
+    trainer = make_trainer(folder=tmp_path, eval_strategy="epoch")
+    trainer.compute_metrics = lambda prediction: {"error": 0.5}
     trainer.validation_error = "eval_eror"
-    with pytest.raises(RuntimeError, match="The evaluation gave no 'eval_eror': return it from"):
-        trainer.evaluate()
+    with pytest.raises(RuntimeError, match=r"The evaluations gave no 'eval_eror', only .*eval_error"):
+        trainer.train()
+
+
+def test_evaluations_of_other_sets_are_not_meant(tmp_path):
+    """A dict of evaluation sets calls each metric by its set's name."""
+    trainer = make_trainer(folder=tmp_path, eval_strategy="epoch", num_train_epochs=1)
+    trainer.eval_dataset = {"valid": samples(False), "clean": samples(False)}
+    errors = iter([0.5, 0.25, 0.125])
+    trainer.compute_metrics = lambda prediction: {"error": next(errors)}
+    trainer.validation_error = "eval_valid_error"
+    trainer.train()
+    assert trainer.bias._validation.state_dict()["latest"] == 0.5
+    assert trainer.evaluate(samples(False), metric_key_prefix="test")["test_error"] == 0.125
+    assert trainer.bias._validation.state_dict()["latest"] == 0.5
 
 
 def test_label_smoothing_reaches_the_loss(tmp_path):
@@ -152,19 +171,6 @@ def test_mix_in_with_a_trainer_of_ones_own(tmp_path):
     assert trainer.bias.metrics()["share_unvisited"] == 0
 
 
-def test_words_are_numbered_whatever_the_side_of_the_padding(tmp_path):
-    trainer = make_trainer(folder=tmp_path, tagging=True)
-    trainer.token_index = ab.TokenIndex([2, 1])
-    right = trainer._word_index(
-        torch.tensor([0, 1]), torch.tensor([[5, -100, 6, -100], [7, -100, -100, -100]])
-    )
-    left = trainer._word_index(
-        torch.tensor([0, 1]), torch.tensor([[-100, 5, -100, 6], [-100, -100, -100, 7]])
-    )
-    assert right.tolist() == [[0, -1, 1, -1], [2, -1, -1, -1]]
-    assert left.tolist() == [[-1, 0, -1, 1], [-1, -1, -1, 2]]
-
-
 def test_tags_without_a_token_index_are_refused(tmp_path):
     trainer = make_trainer(folder=tmp_path, tagging=True)
     trainer.token_index = None
@@ -180,8 +186,23 @@ def test_a_search_for_the_batch_size_is_refused(tmp_path):
 
 def test_a_checkpoint_without_the_bias_is_refused(tmp_path):
     (tmp_path / "checkpoint-3").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"active_bias\.pt"):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint-3 holds no active_bias\.pt"):
         make_trainer(folder=tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    with pytest.raises(FileNotFoundError, match=r"No checkpoint in .* holds active_bias\.pt"):
+        make_trainer(folder=tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_a_crash_before_the_bias_is_written_resumes_from_an_older_checkpoint(tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 5, "max_steps": 20}
+    whole = make_trainer(folder=tmp_path, **options)
+    whole.train()
+    (tmp_path / "checkpoint-20" / "active_bias.pt").unlink()
+    with pytest.raises(FileNotFoundError, match="newest checkpoint with a bias is checkpoint-15"):
+        make_trainer(folder=tmp_path, **options).train(str(tmp_path / "checkpoint-20"))
+    resumed = make_trainer(folder=tmp_path, **options)
+    with pytest.warns(UserWarning, match=r"checkpoint-20 holds no active_bias\.pt .* from checkpoint-15"):
+        resumed.train(resume_from_checkpoint=True)
+    assert torch.equal(whole.bias.scores, resumed.bias.scores)
 
 
 def test_what_is_overridden_is_what_transformers_calls():
@@ -192,11 +213,15 @@ def test_what_is_overridden_is_what_transformers_calls():
         "get_batch_samples": ["self", "epoch_iterator", "num_batches", "device"],
         "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
     }.items():
-        assert list(inspect.signature(getattr(Trainer, name)).parameters) == parameters, name
+        # Before transformers 4.53 the batches were not counted on a device.
+        assert [*inspect.signature(getattr(Trainer, name)).parameters, "device"][
+            : len(parameters)
+        ] == parameters
         assert name in vars(ActiveBiasMixin)
     assert "sampler_fn=self._get_train_sampler" in inspect.getsource(Trainer.get_train_dataloader)
     assert "_get_collator_with_removed_columns(" in inspect.getsource(Trainer._get_dataloader)
-    assert "self.loss_is_scaled_for_ga" in inspect.getsource(Trainer.training_step)
+    assert "compute_loss_func" in inspect.getsource(Trainer.training_step)
+    assert "self.compute_loss_func(" in inspect.getsource(Trainer.compute_loss)
     assert issubclass(ActiveBiasTrainer, Trainer)
 
 
@@ -221,7 +246,7 @@ def of_two_ranks(tmp_path_factory) -> Path:
 def test_two_ranks_train_like_one(method, task, accumulate, of_two_ranks, tmp_path):
     """50 samples in steps of 8 leave 2: the last batches are filled up, which must not show."""
     states = [torch.load(of_two_ranks / f"{method}.{rank}", weights_only=True) for rank in (0, 1)]
-    trainer = make_trainer(method, folder=tmp_path / "one", tagging=task == "tagging")
+    trainer = make_case(method, task, folder=tmp_path / "one")
     trainer.train()
     one = trainer.bias.state_dict()
     for state in states:
@@ -230,6 +255,88 @@ def test_two_ranks_train_like_one(method, task, accumulate, of_two_ranks, tmp_pa
         for name, value in trainer.model.state_dict().items():
             assert torch.allclose(state["model"][name], value, atol=1e-5), name
     assert torch.equal(states[0]["bias"]["scores"]["values"], states[1]["bias"]["scores"]["values"])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_two_ranks_resume_with_dropout_and_a_last_batch_that_is_not_full(rank, of_two_ranks):
+    """Accelerate would fill the batch up with the epoch's first examples, which a resumed run skips."""
+    whole, resumed = (
+        torch.load(of_two_ranks / f"{name}.{rank}", weights_only=True) for name in ("whole", "resumed")
+    )
+    for name, value in whole["model"].items():
+        assert torch.equal(value, resumed["model"][name]), name
+    assert torch.equal(whole["bias"]["history"]["values"], resumed["bias"]["history"]["values"])
+
+
+def test_an_order_of_the_trainers_own_is_refused(tmp_path):
+    name = "group_by_length" if hasattr(TrainingArguments, "group_by_length") else "train_sampling_strategy"
+    with pytest.raises(ValueError, match="but got 'group_by_length': the bias orders the training set"):
+        make_trainer(folder=tmp_path, **{name: "group_by_length"})
+
+
+class Renamed(torch.nn.Module):
+    """A model that calls its labels otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = make_model(False)
+
+    def forward(self, input_ids, attention_mask, tags=None):
+        return self.model(input_ids, attention_mask, labels=tags)
+
+
+def with_collator(tmp_path, change):
+    trainer = make_trainer("scan", folder=tmp_path)
+    trainer.data_collator = lambda batch: change(collate(batch))
+    return trainer
+
+
+def test_labels_by_another_name(tmp_path):
+    def rename(batch):
+        collated = collate([{"input_ids": each["input_ids"], "labels": each["tags"]} for each in batch])
+        collated["tags"] = collated.pop("labels")
+        return collated
+
+    data = [{"input_ids": each["input_ids"], "tags": each["labels"]} for each in samples(False)]
+    model = Renamed()
+    renamed = ActiveBiasTrainer(
+        model=model,
+        args=make_trainer(folder=tmp_path, max_steps=6, label_names=["tags"]).args,
+        train_dataset=data,
+        eval_dataset=data,
+        data_collator=rename,
+        optimizers=(torch.optim.SGD(model.parameters(), lr=0.1), None),
+        bias=make_bias("scan", False),
+    )
+    renamed.create_scheduler(6)
+    loss = renamed.train().training_loss
+    assert renamed.evaluate()["eval_loss"] < loss
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda batch: {
+                "input_ids": batch["input_ids"],
+                "start_positions": batch["labels"],
+                "end_positions": batch["labels"],
+            },
+            "found start_positions and end_positions among",
+        ),
+        (lambda batch: {"input_ids": batch["input_ids"]}, "found none among input_ids, index: .*rewards"),
+        (
+            lambda batch: {**batch, "labels": torch.zeros(len(batch["labels"]), 3)},
+            "several labels an example.*`bias.weigh`",
+        ),
+        (lambda batch: {**batch, "labels": batch["labels"].float()}, "regression.*`bias.weigh`"),
+    ],
+)
+def test_tasks_without_one_class_label_are_refused(change, message, tmp_path):
+    trainer = with_collator(tmp_path, change)
+    trainer.label_names = ["labels", "start_positions", "end_positions"]
+    with pytest.raises(ValueError, match=message):
+        trainer.train()
 
 
 def test_example_of_sequences(run_example, plain_accuracy):

@@ -1,5 +1,6 @@
 """The callback under the real Trainer: same numbers as the plain loop, also after a resume."""
 
+import inspect
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,8 @@ import activebias as ab
 
 pytest.importorskip("lightning", reason="Lightning is not installed: pip install 'activebias[lightning]'")
 
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from activebias.integrations.lightning import ActiveBiasCallback
@@ -29,6 +30,8 @@ pytestmark = [
 ]
 
 NUM_INSTANCES, BATCH_SIZE, EPOCHS = 50, 8, 3
+NO_FILES = {"enable_checkpointing": False}
+TAKES_WEIGHTS_ONLY = "weights_only" in inspect.signature(Trainer.fit).parameters  # since Lightning 2.6
 
 
 def make_data() -> TensorDataset:
@@ -82,7 +85,8 @@ def fit(bias, folder: Path, *, callback=None, callbacks=(), ckpt_path=None, modu
             **options,
         }
     )
-    trainer.fit(module, ckpt_path=ckpt_path, weights_only=None if ckpt_path is None else True)
+    safely = {"weights_only": True} if TAKES_WEIGHTS_ONLY and ckpt_path is not None else {}
+    trainer.fit(module, ckpt_path=ckpt_path, **safely)
     return module, trainer
 
 
@@ -246,3 +250,129 @@ def test_an_error_that_nobody_logs_is_refused(tmp_path):
     callback = ActiveBiasCallback(bias, validation_error="val_eror")
     with pytest.raises(RuntimeError, match="logged no 'val_eror' in validation"):
         fit(bias, tmp_path, callback=callback, module=Validated(bias), limit_val_batches=1)
+
+
+def test_a_schedule_of_accumulation_is_refused(tmp_path):
+    bias = make_bias()
+    with pytest.raises(ValueError, match="GradientAccumulationScheduler changes the number of instances"):
+        fit(bias, tmp_path, callbacks=[GradientAccumulationScheduler({0: 1, 2: 4})], **NO_FILES)
+
+
+def test_a_schedule_that_changes_nothing_is_accumulation(tmp_path):
+    class Accumulated(Classifier):
+        def train_dataloader(self):
+            sampler = self.bias.sampler(batch_size=BATCH_SIZE)
+            return DataLoader(ab.with_index(make_data()), batch_size=BATCH_SIZE // 4, sampler=sampler)
+
+    bias, plain = make_bias(), make_bias()
+    schedule = [GradientAccumulationScheduler({0: 4})]
+    fit(bias, tmp_path, module=Accumulated(bias), callbacks=schedule, max_epochs=1, **NO_FILES)
+    fit(plain, tmp_path, module=Classifier(plain, BATCH_SIZE // 4), max_epochs=1, accumulate_grad_batches=4)
+    assert torch.equal(bias.scores, plain.scores)
+
+
+class ByHand(Classifier):
+    """Accumulates two batches under manual optimisation."""
+
+    def __init__(self, bias, size=BATCH_SIZE) -> None:
+        super().__init__(bias)
+        self.automatic_optimization = False
+        self.size = size
+
+    def train_dataloader(self):
+        sampler = self.bias.sampler(batch_size=self.size)
+        return DataLoader(ab.with_index(make_data()), batch_size=BATCH_SIZE // 2, sampler=sampler)
+
+    def training_step(self, batch, batch_idx):
+        self.manual_backward(super().training_step(batch, batch_idx) / 2)
+        if batch_idx % 2 == 1 or self.trainer.is_last_batch:
+            self.optimizers().step()
+            self.optimizers().zero_grad()
+
+
+def test_accumulation_by_hand(tmp_path):
+    """The plain run stops before the last step, whose mean over two instances Lightning would halve."""
+    bias, plain = make_bias(), make_bias()
+    module, _ = fit(bias, tmp_path, module=ByHand(bias), limit_train_batches=12)
+    other, _ = fit(plain, tmp_path, limit_train_batches=6)
+    assert torch.allclose(module.layer.weight, other.layer.weight, atol=1e-6)
+    assert torch.allclose(bias.scores, plain.scores, atol=1e-6)
+    with pytest.raises(ValueError, match="to be a multiple of the loader's batch size, 4, but got 6"):
+        fit(bias, tmp_path, module=ByHand(bias, size=6))
+
+
+def test_a_checkpoint_without_the_bias_is_refused(tmp_path):
+    bias = make_bias()
+    saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    bare = ActiveBiasCallback(bias, prefix="other/")
+    fit(bias, tmp_path, callback=bare, callbacks=[saver])
+    with pytest.raises(ValueError, match="holds no bias 'ActiveBiasCallback': it was written without"):
+        fit(make_bias(), tmp_path, ckpt_path=tmp_path / "epoch=0.ckpt")
+
+
+def test_a_test_of_a_checkpoint_leaves_the_bias_as_it_is(tmp_path):
+    class Tested(Classifier):
+        def test_dataloader(self):
+            return self.val_dataloader()
+
+        def test_step(self, batch, batch_idx):
+            self.layer(batch[0])
+
+    bias = make_bias()
+    saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    module, trainer = fit(bias, tmp_path, callbacks=[saver], module=Tested(bias))
+    before = bias.history.values()[1].sum().item()
+    trainer.test(module, ckpt_path=tmp_path / "epoch=0.ckpt", verbose=False)
+    assert bias.history.values()[1].sum().item() == before
+
+
+def test_a_forgotten_callback_is_noticed(tmp_path):
+    bias = make_bias()
+    with pytest.warns(UserWarning, match=r"callbacks=\[ActiveBiasCallback\(bias\)\]") as warned:
+        fit(bias, tmp_path, callback=Callback())
+    assert len([each for each in warned if "ActiveBiasCallback" in str(each.message)]) == 1
+
+
+class TwoTasks(LightningModule):
+    """Two heads with a bias and a loader each."""
+
+    def __init__(self, biases) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.biases, self.layer = biases, torch.nn.Linear(4, 4)
+
+    def train_dataloader(self):
+        data = ab.with_index(make_data())
+        return [
+            DataLoader(data, batch_size=BATCH_SIZE, sampler=bias.sampler(batch_size=BATCH_SIZE))
+            for bias in self.biases
+        ]
+
+    def training_step(self, batch, batch_idx):
+        losses = []
+        for bias, (index, (x, y)), part in zip(self.biases, batch, (slice(2), slice(2, 4)), strict=True):
+            losses.append(bias.loss(self.layer(x)[:, part], y, index))
+        return sum(losses)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_two_biases_in_one_trainer_resume(tmp_path):
+    def biases():
+        return [make_bias("wtc"), make_bias("we")]
+
+    def callbacks_of(pair):
+        return [ActiveBiasCallback(pair[0]), ActiveBiasCallback(pair[1], prefix="second/")]
+
+    whole, resumed = biases(), biases()
+    saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    first, second = callbacks_of(whole)
+    fit(None, tmp_path, callback=first, callbacks=[second, saver], module=TwoTasks(whole))
+    first, second = callbacks_of(resumed)
+    path = tmp_path / "epoch=0.ckpt"
+    options = {"callback": first, "callbacks": [second], "ckpt_path": path, **NO_FILES}
+    fit(None, tmp_path, module=TwoTasks(resumed), **options)
+    for ours, theirs in zip(whole, resumed, strict=True):
+        assert torch.equal(ours.scores, theirs.scores)
+    assert not torch.equal(whole[0].scores, whole[1].scores)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from skorch.callbacks import EpochScoring
+from skorch.callbacks import Checkpoint, EpochScoring, LoadInitState
 from skorch.dataset import ValidSplit
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -36,9 +36,15 @@ class Network(nn.Module):
 
 
 def classifier(**options) -> ActiveBiasClassifier:
-    return ActiveBiasClassifier(
-        Network, **{"train_split": None, "verbose": 0, "max_epochs": 3, "batch_size": 8, "lr": 0.1, **options}
-    )
+    fixed = {
+        "module": Network,
+        "train_split": None,
+        "verbose": 0,
+        "max_epochs": 3,
+        "batch_size": 8,
+        "lr": 0.1,
+    }
+    return ActiveBiasClassifier(**{**fixed, **options})
 
 
 @pytest.mark.parametrize("method", ["wpv", "spv"])
@@ -132,17 +138,140 @@ def test_a_pickled_classifier_predicts_and_goes_on():
     assert torch.equal(model.bias_.history.values()[0], other.bias_.history.values()[0])
 
 
+@pytest.mark.parametrize("criterion", [nn.CrossEntropyLoss, nn.NLLLoss])
+def test_class_weights_of_the_criterion_are_taken_over(criterion):
+    """Under scan the classifier trains as skorch's own loss does on the same batches."""
+    weight, probabilities = torch.tensor([0.3, 2.0]), criterion is nn.NLLLoss
+    model = classifier(
+        method="scan", criterion=criterion, criterion__weight=weight, module__probabilities=probabilities
+    ).fit(X, Y)
+    bias, network = ab.ActiveBias("scan", num_instances=60, num_classes=2), Network()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    sampler = bias.sampler(batch_size=8)
+    for epoch in range(3):
+        bias.set_epoch(epoch)
+        for index in torch.tensor(list(sampler)).split(8):
+            loss = nn.functional.cross_entropy(
+                network(torch.from_numpy(X)[index]), torch.from_numpy(Y)[index], weight=weight
+            )
+            bias.record(index, torch.full(index.shape, 0.5))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    torch.testing.assert_close(model.module_.layer.weight, network.layer.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_sample_weights_come_in_x():
+    """A weight of 0 leaves a sample out of the loss, not out of the history."""
+    weight = (np.arange(60) % 2).astype("float32")
+    wrong = np.where(weight > 0, Y, 1 - Y)
+    with_zeros = classifier(method="scan").fit({"x": X, "sample_weight": weight}, wrong)
+    right = classifier(method="scan").fit({"x": X, "sample_weight": weight}, Y)
+    assert torch.equal(with_zeros.module_.layer.weight, right.module_.layer.weight)
+    ones = classifier().fit({"x": X, "sample_weight": np.ones(60, dtype="float32")}, Y)
+    torch.testing.assert_close(ones.module_.layer.weight, classifier().fit(X, Y).module_.layer.weight)
+    assert with_zeros.bias_.history.values()[1].sum() == 60 * 4
+    assert with_zeros.predict({"x": X}).shape == (60,)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"criterion": nn.MSELoss}, "CrossEntropyLoss or NLLLoss"),
-        ({"criterion__weight": torch.ones(2)}, "criterion__weight"),
+        ({"criterion": nn.MSELoss}, "CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss"),
+        (
+            {"criterion": nn.BCEWithLogitsLoss, "criterion__pos_weight": torch.ones(1)},
+            "criterion__pos_weight",
+        ),
         ({"method": "wvp"}, "Did you mean 'wpv'"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         classifier(**options).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "names", [np.array(["no", "yes"]), np.array([1, 2]), np.array([-1, 1]), np.array([False, True])]
+)
+def test_labels_of_any_kind_are_encoded(names):
+    split = ValidSplit(5, stratified=True)
+    plain = classifier(train_split=split).fit(X, Y)
+    named = classifier(train_split=split).fit(X, names[Y])
+    assert np.array_equal(named.classes_, names)
+    assert np.array_equal(named.predict(X), names[plain.predict(X)])
+    assert named.score(X, names[Y]) == plain.score(X, Y)
+    assert named.history[:, "valid_acc"] == plain.history[:, "valid_acc"]
+    assert torch.equal(named.bias_.scores, plain.bias_.scores)
+    named.partial_fit(X, names[Y])
+
+
+def test_a_fold_that_lacks_a_class():
+    class Three(Network):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+    lacks = np.where(Y == 1, 2, 0)
+    model = classifier(module=Three).fit(X, lacks)
+    assert model.bias_.num_classes == 3
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.score(X, lacks) > 0.7
+    names = np.array(["a", "b", "c"])
+    with pytest.raises(ValueError, match=r"outputs for 3 classes, but y has 2: .*`classes=\[…\]`"):
+        classifier(module=Three).fit(X, names[lacks])
+    named = classifier(module=Three, classes=list(names)).fit(X, names[lacks])
+    assert np.array_equal(named.predict(X), names[model.predict(X)])
+    with pytest.raises(ValueError, match="but got 'd'"):
+        classifier(module=Three, classes=list(names)).fit(X, np.where(Y == 1, "d", "a"))
+
+
+class OneLogit(Network):
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits[:, 1:] - logits[:, :1]
+
+
+def test_one_logit_for_two_classes():
+    split = ValidSplit(5, stratified=True)
+    two = classifier(train_split=split).fit(X, Y)
+    one = classifier(module=OneLogit, criterion=nn.BCEWithLogitsLoss, train_split=split).fit(X, Y)
+    assert np.allclose(one.predict_proba(X), two.predict_proba(X), atol=1e-5)
+    assert np.allclose(one.history[:, "valid_loss"], two.history[:, "valid_loss"], atol=1e-5)
+    assert torch.allclose(one.bias_.scores, two.bias_.scores, atol=1e-5)
+    with pytest.raises(ValueError, match=r"criterion=torch\.nn\.BCEWithLogitsLoss"):
+        classifier(module=OneLogit).fit(X, Y)
+
+
+def test_other_parameters_after_a_fit():
+    model = classifier(method="wtc").fit(X, Y)
+    model.set_params(method="we")
+    with pytest.raises(ValueError, match="`method` is 'we' now, but the bias was made with 'wtc'"):
+        model.partial_fit(X, Y)
+    assert model.fit(X, Y).bias_.method.name == "we"
+    before = model.bias_
+    model.set_params(criterion__label_smoothing=0.1)  # a new criterion
+    assert model.bias_ is before
+
+
+def test_saved_parameters_hold_the_bias(tmp_path):
+    files = {f"f_{name}": str(tmp_path / name) for name in ("params", "optimizer", "criterion", "history")}
+    whole = classifier(max_epochs=4, optimizer__momentum=0.9).fit(X, Y)
+    first = classifier(max_epochs=2, optimizer__momentum=0.9).fit(X, Y)
+    first.save_params(**files)
+    second = classifier(max_epochs=2, optimizer__momentum=0.9).initialize()
+    second.load_params(**files)
+    second.partial_fit(X, Y)
+    assert torch.equal(whole.module_.layer.weight, second.module_.layer.weight)
+    assert torch.equal(whole.bias_.history.values()[0], second.bias_.history.values()[0])
+
+
+def test_a_checkpoint_holds_the_bias(tmp_path):
+    whole = classifier(max_epochs=4).fit(X, Y)
+    checkpoint = Checkpoint(dirname=str(tmp_path), monitor=None)
+    classifier(max_epochs=2, callbacks=[checkpoint]).fit(X, Y)
+    second = classifier(max_epochs=2, callbacks=[LoadInitState(checkpoint)]).fit(X, Y)
+    assert torch.equal(whole.module_.layer.weight, second.module_.layer.weight)
+    assert torch.equal(whole.bias_.history.values()[0], second.bias_.history.values()[0])
 
 
 def test_example(run_example, plain_accuracy):

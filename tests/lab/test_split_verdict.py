@@ -11,8 +11,6 @@ from activebias.lab.significance import paired_t_test
 from activebias.lab.split_verdict import (
     POWER,
     _smallest_gain,
-    chosen_epoch,
-    chosen_error,
     judge,
     memorising_splits,
     splits_in_burn_in,
@@ -48,8 +46,8 @@ def trials(differences, *, method="wtc", errors=None):
 
 def test_the_validation_error_chooses_the_epoch_and_the_test_error_never_does():
     result = trial("wtc", 0, [5.0, 1.0, 9.0, 7.0], validation=[6.0, 4.0, 3.0, 3.0])
-    assert chosen_epoch(result) == 4
-    assert chosen_error(result) == 7.0
+    assert result.chosen_epoch == 4
+    assert result.chosen_test_error == 7.0
 
 
 def test_the_corrected_test_is_the_one_of_nadeau_and_bengio():

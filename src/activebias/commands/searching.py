@@ -6,7 +6,7 @@ from activebias.commands.running import run
 from activebias.commands.shared import print_json, show
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
-from activebias.lab.peer_page import protocol_json, protocol_table
+from activebias.lab.peer_table import protocol_json, short_table
 from activebias.lab.protocol import Protocol, Unit, run_protocol
 from activebias.lab.trials import Spread
 
@@ -32,5 +32,5 @@ def compare_searched(
     if as_json:
         print_json(protocol_json(protocol, place.store))
         return
-    show(protocol_table(protocol, place.store).to_rich())
+    show(short_table(protocol, place.store).to_rich())
     show(f"Results: {place.store.path(recipe.name)}.")

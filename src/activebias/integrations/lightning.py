@@ -9,6 +9,7 @@ from activebias.sampling import EmphasisSampler
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
     from lightning.pytorch.utilities import CombinedLoader
 except ImportError as error:
     raise ImportError(
@@ -16,18 +17,24 @@ except ImportError as error:
     ) from error
 
 
+DEFAULT_PREFIX = "active_bias/"
+
+
 class ActiveBiasCallback(Callback):
     """Passes the epoch to the bias, saves its state in the Trainer's checkpoints, and logs its metrics.
 
     The module computes `bias.loss(logits, y, index)` in its `training_step`. It makes its loader in
     `train_dataloader`, when the ranks are known, with `sampler=bias.sampler(batch_size=…)`. That batch size
-    includes accumulation: the loader's batch size times `accumulate_grad_batches`. Lightning does not replace
-    this sampler.
+    includes accumulation: the loader's batch size times `accumulate_grad_batches`, or times the batches that
+    manual optimisation accumulates. Lightning does not replace this sampler.
 
     `validation_error` is the name under which the module logs the share of wrong validation examples. The
     bias receives this error after every validation, which `burn_in="auto"` needs.
 
-    A run that resumes from a checkpoint, even in mid-epoch, trains only the remaining batches.
+    A run that resumes from a checkpoint, even in mid-epoch, trains only the remaining batches. A checkpoint
+    that was written without the bias is refused. `Trainer.test` and `validate` leave the bias as it is.
+
+    Two biases in one Trainer, each with a loader of its own, have two callbacks with different prefixes.
     """
 
     def __init__(
@@ -36,7 +43,7 @@ class ActiveBiasCallback(Callback):
         *,
         validation_error: str | None = None,
         log_metrics: bool = True,
-        prefix: str = "active_bias/",
+        prefix: str = DEFAULT_PREFIX,
     ) -> None:
         """Log every metric of the bias under `prefix` at the end of an epoch, unless switched off."""
         self.validation_error = validation_error
@@ -44,7 +51,15 @@ class ActiveBiasCallback(Callback):
         self.log_metrics = log_metrics
         self.prefix = prefix
         self._resumes = False
+        self._trains = True
         self._epoch_was_over = False
+
+    @property
+    def state_key(self) -> str:
+        """The name of the bias in a checkpoint, which a prefix of one's own is part of."""
+        if self.prefix == DEFAULT_PREFIX:
+            return super().state_key
+        return self._generate_state_key(prefix=self.prefix)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set the epoch early: worker processes of a loader draw before the epoch starts."""
@@ -55,6 +70,7 @@ class ActiveBiasCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise if the loader does not use the bias's sampler."""
         loader, sampler = self._find_sampler(trainer)
+        sampler.has_callback = True
         if sampler.num_replicas != trainer.world_size:
             raise RuntimeError(
                 f"`bias.sampler(…)` was made for {sampler.num_replicas} rank(s), but {trainer.world_size} "
@@ -62,12 +78,21 @@ class ActiveBiasCallback(Callback):
             )
         if loader.batch_size is None:  # the user makes the batches, and only the user knows their size
             return
-        batch_size = loader.batch_size * trainer.accumulate_grad_batches
+        if not pl_module.automatic_optimization:  # the module accumulates as it likes
+            if sampler.batch_size % loader.batch_size:
+                raise ValueError(
+                    f"Expected `bias.sampler(batch_size=…)` to be a multiple of the loader's batch size, "
+                    f"{loader.batch_size}, but got {sampler.batch_size}: pass the instances that the module "
+                    "accumulates before it calls `optimizer.step()`."
+                )
+            return
+        accumulate = _accumulated_batches(trainer)
+        batch_size = loader.batch_size * accumulate
         if sampler.batch_size != batch_size:
             raise ValueError(
                 f"Expected `bias.sampler(batch_size={batch_size})`, the loader's batch size "
-                f"({loader.batch_size}) times accumulate_grad_batches "
-                f"({trainer.accumulate_grad_batches}), but got {sampler.batch_size}."
+                f"({loader.batch_size}) times accumulate_grad_batches ({accumulate}), but got "
+                f"{sampler.batch_size}."
             )
 
     def _find_sampler(self, trainer: Trainer) -> tuple[DataLoader[Any], EmphasisSampler]:
@@ -109,13 +134,40 @@ class ActiveBiasCallback(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Note whether the checkpoint was written at the end of its epoch."""
+        """Note whether the checkpoint was written at the end of its epoch; refuse one without the bias."""
+        self._trains = trainer.state.fn == "fit"
+        if not self._trains:
+            return
+        if self.state_key not in checkpoint.get("callbacks", {}):
+            raise ValueError(
+                f"The checkpoint holds no bias {self.state_key!r}: it was written without "
+                "ActiveBiasCallback, or with another prefix. To begin with the checkpoint's weights and an "
+                "empty history, load the weights into the module, and call `fit` without `ckpt_path`."
+            )
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         self._epoch_was_over = progress["is_last_batch"]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the bias's state; after a finished epoch, a new loader must draw for the next epoch."""
+        if not self._trains:
+            return
         self.bias.load_state_dict(state_dict)
         self._resumes = self.bias.epoch is not None
         if self._epoch_was_over and self.bias.epoch is not None:
             self.bias.set_epoch(self.bias.epoch + 1)
+
+
+def _accumulated_batches(trainer: Trainer) -> int:
+    """Return the batches of one optimiser step, which a scheduler must not change."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    schedulers = [each for each in callbacks if isinstance(each, GradientAccumulationScheduler)]
+    if not schedulers:
+        return trainer.accumulate_grad_batches
+    factors = {schedulers[0].get_accumulate_grad_batches(epoch) for epoch in (0, *schedulers[0].scheduling)}
+    if len(factors) > 1:
+        raise ValueError(
+            "GradientAccumulationScheduler changes the number of instances in a step during training, which "
+            "`bias.sampler(batch_size=…)` cannot follow: use one number for all epochs, "
+            "`Trainer(accumulate_grad_batches=…)`."
+        )
+    return factors.pop()

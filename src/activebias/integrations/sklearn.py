@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import Subset
 
 from activebias import ActiveBias, Method, with_index
 
 try:
     from skorch import NeuralNetClassifier
+    from skorch.dataset import unpack_data
+    from skorch.utils import to_numpy
 except ImportError as error:
     raise ImportError(
         "activebias.integrations.sklearn needs skorch and scikit-learn: pip install 'activebias[sklearn]'"
@@ -22,9 +26,16 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     `method`, `burn_in`, `window`, `remove_outliers` and `seed` are the parameters of `ActiveBias`. A search
     can vary them like any other parameter. `burn_in="auto"` follows skorch's `valid_acc`. All other
     parameters are skorch's. As usual in skorch, the module returns logits for CrossEntropyLoss (the default
-    criterion) or probabilities for NLLLoss. Labels are 0 … C-1.
+    criterion), probabilities for NLLLoss, or one logit for two classes and BCEWithLogitsLoss.
 
-    After `fit`, `bias_` is the trained bias.
+    Labels of any kind are encoded in the order of `classes_`, and `predict` returns them. Where a training
+    set may lack a class, pass `classes=…` with labels that are not 0 … C-1. A Dataset as X holds 0 … C-1.
+
+    `criterion__weight` are class weights. Sample weights come in X, `{"x": …, "sample_weight": …}`; the
+    module sees the other entries. Both multiply the weights of the method.
+
+    After `fit`, `bias_` is the trained bias. It is stored with the criterion: `save_params(f_criterion=…)`,
+    `load_params` and skorch's Checkpoint hold it.
     """
 
     def __init__(
@@ -47,11 +58,100 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         self.remove_outliers = remove_outliers
         self.seed = seed
 
+    @property
+    def bias_(self) -> ActiveBias | None:
+        """The trained bias, None before `fit`."""
+        return _memory_of(self).bias
+
     def initialize(self) -> "ActiveBiasClassifier":
         """Start again, without a bias."""
         super().initialize()
-        self.bias_: ActiveBias | None = None
+        self.criterion_.active_bias = BiasMemory()
+        self._num_classes: int | None = None
+        self._decodes = True
         return self
+
+    def initialize_criterion(self) -> "ActiveBiasClassifier":
+        """Make the criterion, which holds the bias: a new criterion takes it over."""
+        memory = _memory_of(self) if hasattr(self, "criterion_") else BiasMemory()
+        super().initialize_criterion()
+        self.criterion_.active_bias = memory
+        return self
+
+    def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Any:
+        """Train on encoded labels; callbacks see these too."""
+        if y is not None:
+            y = self._encoded(X, y, fit_params)
+        self._decodes = False
+        try:
+            return super().fit_loop(X, y, epochs, **fit_params)
+        finally:
+            self._decodes = True
+
+    def check_data(self, X: Any, y: Any) -> None:
+        """Check the data as skorch does; the classes are those before the encoding."""
+        classes = getattr(self, "classes_inferred_", None)
+        super().check_data(X, y)
+        if y is not None and classes is not None:
+            self.classes_inferred_ = classes
+
+    def _encoded(self, X: Any, y: Any, fit_params: dict[str, Any]) -> np.ndarray:
+        labels = np.asarray(to_numpy(y) if isinstance(y, torch.Tensor) else y)
+        if self._num_classes is None:
+            self._num_classes = self._count_outputs(X, fit_params)
+            if self.classes is None:
+                self.classes_inferred_ = _classes_of(labels, self._num_classes)
+        classes = self.classes_
+        if len(classes) != self._num_classes:
+            raise ValueError(
+                f"The module has outputs for {self._num_classes} classes, but y has {len(classes)}: change "
+                "the module's outputs, or pass all classes, `classes=[…]`."
+            )
+        order = np.argsort(classes)
+        place = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
+        codes: np.ndarray = order[place].astype(np.int64)
+        if not (wrong := classes[codes] != labels).any():
+            return codes
+        raise ValueError(
+            f"Expected labels in y to be among {classes.tolist()}, but got {labels[wrong][0].item()!r}."
+        )
+
+    def _count_outputs(self, X: Any, fit_params: dict[str, Any]) -> int:
+        """Return the number of classes that the module has outputs for: of the first example."""
+        first = next(iter(super().get_iterator(Subset(self.get_dataset(X), [0]), training=False)))
+        self._set_training(False)
+        # skorch passes private parameters on to its own methods.
+        options = {name: value for name, value in fit_params.items() if not name.startswith("_")}
+        with torch.no_grad():
+            outputs = self.infer(unpack_data(first)[0], **options)
+        logits = outputs[0] if isinstance(outputs, tuple) else outputs
+        if logits.dim() == 1:
+            return 2
+        if logits.shape[-1] == 1:
+            raise ValueError(
+                "The module returns one logit an example, for two classes: pass "
+                "`criterion=torch.nn.BCEWithLogitsLoss`."
+            )
+        return int(logits.shape[-1])
+
+    def infer(self, x: Any, **fit_params: Any) -> Any:
+        """Return the module's outputs; one logit an example comes as (B,). It never sees sample weights."""
+        if isinstance(x, dict):
+            x = {name: value for name, value in x.items() if name != "sample_weight"}
+        outputs = super().infer(x, **fit_params)
+        if not isinstance(_criterion_of(self), nn.BCEWithLogitsLoss):
+            return outputs
+        if isinstance(outputs, tuple):
+            return (outputs[0].flatten(), *outputs[1:])
+        return outputs.flatten()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the labels of X."""
+        codes: np.ndarray = super().predict(X)
+        if not self._decodes or (self.classes is None and not hasattr(self, "classes_inferred_")):
+            return codes
+        labels: np.ndarray = self.classes_[codes]
+        return labels
 
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
         """Return the loader; in training, with the bias's sampler."""
@@ -69,22 +169,27 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return _IndexedBatches(self, self.iterator_train(with_index(dataset), **keywords))
 
     def _bias_for(self, dataset: Any) -> ActiveBias:
-        if self.bias_ is None:
-            self.bias_ = ActiveBias(
-                self.method,
-                num_instances=len(dataset),
-                num_classes=len(self.classes_),
-                burn_in=self.burn_in,
-                window=self.window,
-                remove_outliers=self.remove_outliers,
-                seed=self.seed,
-            )
-        if self.bias_.num_instances != len(dataset):
+        settings = {
+            name: getattr(self, name) for name in ("method", "burn_in", "window", "remove_outliers", "seed")
+        }
+        memory = _memory_of(self)
+        if memory.bias is None:
+            num_classes = self._num_classes or len(self.classes_)
+            bias = ActiveBias(num_instances=len(dataset), num_classes=num_classes, **settings)
+            memory.begin(bias, settings)
+            return bias
+        if memory.bias.num_instances != len(dataset):
             raise ValueError(
-                f"The bias has {self.bias_.num_instances} training instances, but got {len(dataset)}: "
+                f"The bias has {memory.bias.num_instances} training instances, but got {len(dataset)}: "
                 "`partial_fit` needs the same training set; `fit` starts again."
             )
-        return self.bias_
+        for name, value in settings.items():
+            if value != memory.settings[name]:
+                raise ValueError(
+                    f"`{name}` is {value!r} now, but the bias was made with {memory.settings[name]!r}: after "
+                    "`set_params`, `fit` starts again (without `warm_start`), and so does `initialize`."
+                )
+        return memory.bias
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
         """Begin an epoch; in `partial_fit` skorch's history continues to count."""
@@ -100,28 +205,81 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         self, y_pred: Any, y_true: torch.Tensor, X: Any = None, training: bool = False
     ) -> torch.Tensor:
         """Return the weighted loss in training, otherwise skorch's loss."""
+        criterion = _criterion_of(self)
         if not training:
+            if isinstance(criterion, nn.BCEWithLogitsLoss):
+                y_true = y_true.float()
             return torch.as_tensor(super().get_loss(y_pred, y_true, X=X, training=False))
         logits = y_pred[0] if isinstance(y_pred, tuple) else y_pred
-        criterion = self.criterion_
         if isinstance(criterion, nn.NLLLoss):
             logits = (logits + torch.finfo(logits.dtype).eps).log()
-        elif not isinstance(criterion, nn.CrossEntropyLoss):
+        elif not isinstance(criterion, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss):
             raise ValueError(
-                f"Expected `criterion` to be CrossEntropyLoss or NLLLoss, but got {type(criterion).__name__}."
+                "Expected `criterion` to be CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss, but got "
+                f"{type(criterion).__name__}."
             )
-        if criterion.weight is not None or criterion.reduction != "mean":
+        binary = isinstance(criterion, nn.BCEWithLogitsLoss)
+        if binary and (criterion.weight is not None or criterion.pos_weight is not None):
             raise ValueError(
-                "`criterion__weight` and `criterion__reduction` cannot be combined with the bias's weights."
+                "`criterion__weight` and `criterion__pos_weight` of BCEWithLogitsLoss cannot be combined "
+                "with the bias's weights: give two logits to CrossEntropyLoss, with `criterion__weight`."
             )
         assert self.bias_ is not None
         return self.bias_.loss(
             logits,
             y_true.to(logits.device),
             self.index_,
-            ignore_index=criterion.ignore_index,
+            ignore_index=getattr(criterion, "ignore_index", -100),
             label_smoothing=getattr(criterion, "label_smoothing", 0.0),
+            class_weight=criterion.weight,
+            sample_weight=X.get("sample_weight") if isinstance(X, dict) else None,
+            reduction=criterion.reduction,
         )
+
+
+class BiasMemory(nn.Module):
+    """Holds the bias within the criterion, whose `state_dict` skorch saves and loads."""
+
+    def __init__(self) -> None:
+        """Begin without a bias."""
+        super().__init__()
+        self.bias: ActiveBias | None = None
+        self.settings: dict[str, Any] = {}
+        self._loaded: dict[str, Any] | None = None  # the state of a bias that is yet to be made
+
+    def begin(self, bias: ActiveBias, settings: dict[str, Any]) -> None:
+        """Keep a new bias; it goes on where a loaded state stood."""
+        if self._loaded is not None:
+            bias.load_state_dict(self._loaded)
+        self.bias, self.settings, self._loaded = bias, settings, None
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the bias's state."""
+        return {"bias": self._loaded if self.bias is None else self.bias.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Load the bias's state, or keep it for the bias that `fit` will make."""
+        if self.bias is None or state["bias"] is None:
+            self.bias, self._loaded = None, state["bias"]
+        else:
+            self.bias.load_state_dict(state["bias"])
+
+
+def _criterion_of(net: ActiveBiasClassifier) -> Any:
+    return getattr(net.criterion_, "_orig_mod", net.criterion_)  # inside torch.compile's
+
+
+def _memory_of(net: ActiveBiasClassifier) -> BiasMemory:
+    memory: BiasMemory = _criterion_of(net).active_bias
+    return memory
+
+
+def _classes_of(labels: np.ndarray, num_outputs: int) -> np.ndarray:
+    """Return the classes in the order of the module's outputs; integers from 0 on stand for themselves."""
+    classes: np.ndarray = np.unique(labels)
+    if classes.dtype.kind in "iu" and classes[0] >= 0 and classes[-1] < num_outputs:
+        return np.arange(num_outputs)
+    return classes
 
 
 class _IndexedBatches:

@@ -1,172 +1,147 @@
-"""docs/peers.md from the stored results: `python -m activebias.lab.peer_page RESULTS PAGE`."""
+"""docs/peers.md and its figure from the stored results: `python -m activebias.lab.peer_page RESULTS PAGE`."""
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.store import ResultStore
-from activebias.lab.peer_rows import peer_rows
-from activebias.lab.protocol import SEARCH_SEEDS, Chosen, Protocol
-from activebias.lab.result_tables import Cell, TextTable, display_name
-from activebias.lab.significance import Estimate, estimate, holm, paired_t_test
+from activebias.lab.figures import save_figure
+from activebias.lab.peer_figure import peer_figure
+from activebias.lab.peer_rows import num_trials, peer_rows, steps_an_epoch
+from activebias.lab.peer_table import failed_notes, protocol_table
+from activebias.lab.peers import PEERS, Peer
+from activebias.lab.protocol import RATES, SEARCH_SEEDS, Protocol
 
-_COLUMNS = (
-    "",
-    "setting",
-    "n",
-    "test error %",
-    "best epoch %",
-    "last 10 %",
-    "against Scan",
-    "searched",
-    "s a trial",
-)
-_NOTHING = "–"
-_NOTES = (
-    "Test error at the epoch with the best validation error; best epoch: the lowest test error.",
-    "*: significantly different from Scan (paired t-test, Holm's correction, 5 %; the p-value in brackets).",
-    "Setting: chosen by the search on a validation part; searched: models × epochs. Rate: of the recipe's.",
-)
-
-
-def _chosen_error(result: TrialResult) -> float:
-    error = result.chosen_test_error
-    assert error is not None
-    return error
-
-
-def _value(numbers: Estimate) -> str:
-    return f"{numbers.mean:.2f}" + ("" if numbers.stderr is None else f" ± {numbers.stderr:.2f}")
-
-
-def protocol_table(protocol: Protocol, store: ResultStore) -> TextTable:
-    """Return the table of a row: the sides with their settings, errors and budgets.
-
-    A difference from Scan that is significant at 5 % (paired t-test, Holm's correction) is bold.
-    """
-    chosen = protocol.chosen(store)
-    results = protocol.results(store)
-    tests = _tests(results)
-    rows = tuple(
-        _line(name, chosen.get(name), results.get(name, []), tests.get(name)) for name in protocol.names
-    )
-    return TextTable(f"{protocol.recipe.name}: {protocol.recipe.title}", _COLUMNS, rows, _NOTES)
-
-
-def _tests(results: Mapping[str, Sequence[TrialResult]]) -> dict[str, tuple[float, float | None]]:
-    """Return the mean difference from Scan and its corrected p-value, by name."""
-    errors = {name: {each.seed: _chosen_error(each) for each in group} for name, group in results.items()}
-    found = {
-        name: paired_t_test(values, errors["scan"])
-        for name, values in errors.items()
-        if name != "scan" and errors.get("scan")
-    }
-    corrected = holm({name: test.p_value for name, test in found.items()})
-    return {
-        name: (test.difference, corrected[name])
-        for name, test in found.items()
-        if test.difference is not None
-    }
-
-
-def _line(
-    name: str,
-    chosen: Chosen | None,
-    results: Sequence[TrialResult],
-    test: tuple[float, float | None] | None,
-) -> tuple[Cell, ...]:
-    shown = Cell("+".join(display_name(part) for part in name.split("+")))
-    if chosen is None:
-        return (shown, Cell("not searched yet"), *(Cell(_NOTHING) for _ in _COLUMNS[2:]))
-    setting = chosen.side.setting.rule.replace("learning rate", "rate") or "as the recipe"
-    budget = Cell(f"{chosen.models}×{chosen.epochs}")
-    if not results:
-        empty = (Cell(_NOTHING) for _ in _COLUMNS[3:-2])
-        return (shown, Cell(setting), Cell("not trained yet"), *empty, budget, Cell(_NOTHING))
-
-    def of(get: Callable[[TrialResult], float]) -> str:
-        return _value(estimate(map(get, results)))
-
-    difference = Cell(_NOTHING)
-    if test is not None:
-        mean, p_value = test
-        text = f"{mean:+.2f}" + ("" if p_value is None else f" ({_p(p_value)})")
-        difference = Cell(text, bold=p_value is not None and p_value < 0.05)
-    return (
-        shown,
-        Cell(setting),
-        Cell(str(len(results))),
-        Cell(of(_chosen_error)),
-        Cell(of(lambda result: result.best_test_error)),
-        Cell(of(lambda result: result.last10_test_error)),
-        difference,
-        budget,
-        Cell(f"{math.fsum(result.seconds for result in results) / len(results):.1f}"),
-    )
-
-
-def protocol_json(protocol: Protocol, store: ResultStore) -> dict[str, Any]:
-    """Return the table as a JSON object: settings, budgets, and the errors of every trial."""
-    results = protocol.results(store)
-    return {
-        name: {
-            "setting": chosen.side.setting.rule or None,
-            "searched": {"models": chosen.models, "epochs": chosen.epochs},
-            "validation_error": chosen.validation_error,
-            "seeds": [result.seed for result in results[name]],
-            "test_error": [result.chosen_test_error for result in results[name]],
-            "best_test_error": [result.best_test_error for result in results[name]],
-        }
-        for name, chosen in protocol.chosen(store).items()
-    }
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.01 else f"{value:.2f}"
+_WIDTH = 110
+_FIGURE: Final = "figures/peers.png"
+(_SEED,) = SEARCH_SEEDS
 
 
 def page(store: ResultStore, notes: Path) -> str:
-    """Return the page; the text `notes` (when to use what) comes first if the file exists."""
-    parts = ["# Peers: what people use instead", _INTRODUCTION]
+    """Return the page; the text `notes` (when to use what) stands before the protocol if the file exists."""
+    parts = ["# Peers: what people use instead", _QUESTION]
     if notes.exists():
         parts.append(notes.read_text(encoding="utf-8").strip())
+    if trained_rows(store):
+        parts.append(f"![Test error of every side, row by row]({_FIGURE})")
+    parts += ["## The protocol", _PROTOCOL + _passes(), _COMMANDS]
     for protocol in peer_rows().values():
-        parts.append(f"## {protocol.recipe.name}")
-        if protocol.chosen(store):
-            parts.append(protocol_table(protocol, store).to_markdown())
-        else:
-            parts.append(f"{protocol.recipe.title}: not trained yet.")
+        parts += [f"## {protocol.recipe.name}", *_row(protocol, store)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-_INTRODUCTION = f"""Is weighing by history better than the losses and samplers that people use today? Every
-side of these tables, ours and plain training included, gets the same search and the same trials.
+def trained_rows(store: ResultStore) -> list[Protocol]:
+    """Return the rows that have trials."""
+    return [protocol for protocol in peer_rows().values() if any(protocol.results(store).values())]
 
-- A tenth of the training data is held out. Its labels are as noisy as the rest.
+
+def _row(protocol: Protocol, store: ResultStore) -> list[str]:
+    """Return the paragraphs of a row."""
+    recipe, results = protocol.recipe, protocol.results(store)
+    if not results:
+        return [f"{recipe.title}: not trained yet."]
+    trials = list(chain(*results.values()))
+    if trials:
+        facts = _facts(recipe, trials)
+    else:
+        facts = f"{recipe.title}: {len(results)} of {len(protocol.names)} sides are searched, no trial yet."
+    edge = sum(chosen.side.setting.rate == max(RATES) for chosen in protocol.chosen(store).values())
+    if edge > len(results) / 2:
+        facts += (
+            f" {edge} of {len(results)} sides chose the largest learning rate of the search: a better rate "
+            "may lie beyond."
+        )
+    command = f"python benchmarks/peers.py --device cuda --out results/peers --rows {recipe.name}"
+    if 0 < len(_seeds(trials)) < num_trials(recipe):
+        command += f" --trials {len(_seeds(trials))}"
+    table = replace(protocol_table(protocol, store), title="", notes=())
+    parts = [_filled(facts), f"```sh\n{command}\n```", table.to_markdown().split("\n", 2)[2]]
+    return [*parts, *map(_filled, failed_notes(results))]
+
+
+def _facts(recipe: Recipe, trials: Sequence[TrialResult]) -> str:
+    seeds, steps = _seeds(trials), steps_an_epoch(recipe)
+    seconds = math.fsum(result.seconds for result in trials) / len(trials)
+    planned = "" if len(seeds) >= num_trials(recipe) else f" of {num_trials(recipe)} that are planned"
+    together = [
+        str(number) for number in sorted({result.details.get("side_by_side", 1) for result in trials})
+    ]
+    parts = [
+        f"{recipe.title}.",
+        f"{len(seeds)} trials{planned} (seeds {seeds[0]} to {seeds[-1]}),",
+        f"{recipe.epochs} epochs of {steps} steps with {recipe.batch_size} instances.",
+        f"{', '.join(sorted({_machine(result) for result in trials}))};",
+        f"{' and '.join(together)} models side by side.",
+        f"A model's share of their time is {seconds:.1f} s a trial",
+        f"and {1000 * seconds / (recipe.epochs * steps):.2f} ms a step.",
+    ]
+    return " ".join(parts)
+
+
+def _seeds(trials: Sequence[TrialResult]) -> list[int]:
+    return sorted({result.seed for result in trials})
+
+
+def _machine(result: TrialResult) -> str:
+    precision = result.details.get("precision")
+    return result.device if precision is None else f"{result.device} ({precision})"
+
+
+def _passes() -> str:
+    """Return the point about the passes of a step."""
+    usual = Peer.passes
+    others = "; ".join(f"`{peer.name}` {peer.passes}" for peer in PEERS.values() if peer.passes != usual)
+    text = (
+        f"Passes a step: {usual}. Two peers need less: {others}. Here they too run the whole backward pass, "
+        "with weights of 0, and save no time. All sides train side by side in one group, which divides its "
+        "seconds equally: the tables do not show what a single peer costs."
+    )
+    return "\n" + textwrap.fill(text, _WIDTH, initial_indent="- ", subsequent_indent="  ")
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False)
+
+
+_QUESTION = """
+Is weighing by history better than the losses and samplers that people use today? Every side of these tables,
+ours and plain training included, gets the same search and the same trials."""
+
+_PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as noisy as the rest.
 - Search: the learning rate of the recipe times 1/3, 1, 3 and 10, and two or three values of the side's own
-  parameter, in short runs (40 % of the epochs, schedule in proportion) with seed {SEARCH_SEEDS[0]}. The best
-  error on the held-out part decides. "Searched" is the budget: models × epochs.
-- Trials with the chosen setting, seeds 0 to 9 (residual nets 0 to 4). "Test error" is that of the epoch with
-  the best error on the held-out part. "Best epoch" is the paper's metric, which looks at the test data.
-- "Against Scan" is the difference in the first error, paired by seed, with the p-value after Holm's
-  correction; bold below 0.05.
-- Every step is one forward and one backward pass of the whole batch. Small loss and Selective Backprop could
-  leave out a part of the backward pass. InfoBatch trains further passes in the steps that it saves.
+  parameter, in short runs (40 % of the epochs, schedule and burn-in in proportion) with seed {_SEED}. The
+  best error on the held-out part decides. "Searched" is the budget: models × epochs.
+- Trials with the chosen setting, seeds 0 to 9 (residual nets 0 to 4) once a row is complete. "Test error" is
+  the error of the epoch with the lowest error on the held-out part (of equal epochs the last), whose mean is
+  "validation". "Best epoch" is the paper's metric, which looks at the test data. Errors are means ± standard
+  errors.
+- "Against Scan" and "against WTC" are differences in "test error", paired by seed, with the p-value of a
+  t-test after Holm's correction over the column; bold below 0.05.
+- InfoBatch saves no time here: it trains further passes in the steps that it saves.
 - The peers are in `src/activebias/lab/peers/`, one file each, with formula and source. The same comparison on
-  another recipe: `activebias compare RECIPE --methods scan,wtc,gce,sce --search`.
+  another recipe: `activebias compare RECIPE --methods scan,wtc,gce,sce --search`."""
 
-```sh
+_COMMANDS = """```sh
 python benchmarks/peers.py --device cuda --out results/peers --seconds 1500   # goes on where it stopped
-python -m activebias.lab.peer_page results/peers docs/peers.md
+python -m activebias.lab.peer_page results/peers docs/peers.md                # this page: `make peers`
 ```"""
 
 
 def main(folder: Path, out: Path) -> None:
-    """Write the page."""
-    out.write_text(page(ResultStore(folder), folder / "notes.md"), encoding="utf-8")
+    """Write the page and its figure."""
+    store = ResultStore(folder)
+    out.write_text(page(store, folder / "notes.md"), encoding="utf-8")
+    if rows := trained_rows(store):
+        for path in save_figure(peer_figure(rows, store), out.parent / _FIGURE):
+            if path.suffix != ".png":
+                path.unlink()  # the page shows the PNG only
 
 
 if __name__ == "__main__":

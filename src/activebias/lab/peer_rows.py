@@ -9,6 +9,8 @@ from activebias.lab.peers import PEERS
 from activebias.lab.protocol import Protocol
 from activebias.lab.significance import WEIGHTING_METHODS
 
+# The training examples of the rows by data set, before a part is held out (trec: the recipe takes 1,000).
+_EXAMPLES: Final = {"mnist": 60_000, "cifar10": 50_000, "trec": 1_000, "wnut17": 3_394}
 SIDES: Final = (*WEIGHTING_METHODS, *PEERS, "wtc+label-smoothing", "wtc+sce")
 
 
@@ -74,3 +76,13 @@ def _sides(recipe: Recipe) -> list[str]:
 def num_trials(recipe: Recipe) -> int:
     """Return the number of trials of a row: 10, and 5 of residual nets."""
     return 5 if recipe.name.startswith("cifar10-rn") else 10
+
+
+def steps_an_epoch(recipe: Recipe) -> int:
+    """Return the number of steps of an epoch, without the examples that are held out.
+
+    >>> steps_an_epoch(peer_rows()["mnist-cnn-0"].recipe)
+    843
+    """
+    examples = _EXAMPLES[recipe.data]
+    return (examples - round((recipe.validation or 0) * examples)) // recipe.batch_size

@@ -127,8 +127,7 @@ class Protocol:
 
 
 def _validation_error(results: Sequence[TrialResult]) -> float:
-    errors = [result.best_validation_error for result in results]
-    return math.fsum(error for error in errors if error is not None) / len(errors)
+    return math.fsum(result.best_validation_error for result in results) / len(results)
 
 
 def run_protocol(

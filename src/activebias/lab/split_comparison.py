@@ -18,11 +18,9 @@ from activebias.lab.split_trials import measure_of, run_splits
 from activebias.lab.split_verdict import (
     POWER,
     SplitVerdict,
-    chosen_epoch,
     judge,
     memorising_splits,
     splits_in_burn_in,
-    validation_curve,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +66,7 @@ class SplitComparison:
         judged = self.judged
         rows = []
         for item in judged.items:
-            epochs = [chosen_epoch(result) for result in self.results if result.method == item.method]
+            epochs = [result.chosen_epoch for result in self.results if result.method == item.method]
             test, gain = item.test, judged.smallest_gain.get(item.method)
             error = f"{item.mean:.2f}" + ("" if item.stderr is None else f" ± {item.stderr:.2f}")
             difference = "–"
@@ -136,9 +134,9 @@ class SplitComparison:
                 {
                     "split": result.seed,
                     "method": result.method,
-                    "epoch": chosen_epoch(result),
-                    "test_error": result.test_error[chosen_epoch(result) - 1],
-                    "validation_error": min(validation_curve(result)),
+                    "epoch": result.chosen_epoch,
+                    "test_error": result.chosen_test_error,
+                    "validation_error": result.best_validation_error,
                 }
                 for result in self.results
             ],

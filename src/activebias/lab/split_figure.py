@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 from activebias.lab.figures import FAINT, INK, colours_of, draw_mean_curves, plain_axes
 from activebias.lab.result_tables import display_name
 from activebias.lab.significance import SIGNIFICANCE_LEVEL, Comparison, in_order
-from activebias.lab.split_verdict import chosen_error, validation_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +31,7 @@ def split_figure(comparison: "SplitComparison") -> "Figure":
 
 def _draw_differences(axes: "Axes", comparison: "SplitComparison", tested: list[Comparison]) -> None:
     errors = {
-        name: {result.seed: chosen_error(result) for result in comparison.results if result.method == name}
+        name: {each.seed: each.chosen_test_error for each in comparison.results if each.method == name}
         for name in {result.method for result in comparison.results}
     }
     colours = colours_of(errors)
@@ -71,7 +70,7 @@ def _reach(item: Comparison) -> float:
 def _draw_curves(axes: "Axes", comparison: "SplitComparison") -> None:
     names = in_order(result.method for result in comparison.results)
     curves = {
-        name: [validation_curve(each) for each in comparison.results if each.method == name] for name in names
+        name: [each.validation_curve for each in comparison.results if each.method == name] for name in names
     }
     draw_mean_curves(axes, curves, int(comparison.results[0].config["burn_in"]))
     axes.set_ylabel(f"{comparison.measure.replace('test', 'validation')} (%)", color=INK)

@@ -12,7 +12,6 @@ from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side, find_side
-from activebias.lab.split_verdict import chosen_error
 from activebias.lab.trials import count_epochs, missing_runs, run_trials
 from activebias.training.progress import Progress, error_console, show_epochs
 
@@ -185,7 +184,7 @@ def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Side]], progress: Prog
     def on_result(result: TrialResult) -> None:
         nonlocal finished
         found = errors.setdefault(result.seed, {})
-        found[result.method] = chosen_error(result)
+        found[result.method] = result.chosen_test_error
         if len(found) == len(missing[result.seed]):
             finished += 1
             texts = ", ".join(f"{name} {error:.1f}" for name, error in found.items())

@@ -21,28 +21,6 @@ from activebias.lab.significance import (
 POWER: Final = 0.8
 
 
-def validation_curve(result: TrialResult) -> Sequence[float]:
-    """Return the validation errors of a result by epoch; raise if it has none."""
-    if result.validation_error is None:
-        raise ValueError(f"Expected results of repeated splits, but {result.recipe} has no validation part.")
-    return result.validation_error
-
-
-def chosen_epoch(result: TrialResult) -> int:
-    """Return the epoch with the lowest validation error, counted from 1.
-
-    Of equal epochs it is the last: small validation parts have many equal epochs, and in the first of them
-    the methods may still be the same.
-    """
-    curve = validation_curve(result)
-    return 1 + min(range(len(curve)), key=lambda epoch: (curve[epoch], -epoch))
-
-
-def chosen_error(result: TrialResult) -> float:
-    """Return the test error at the epoch that the validation error chose, in per cent."""
-    return float(result.test_error[chosen_epoch(result) - 1])
-
-
 @final
 @dataclass(frozen=True)
 class SplitVerdict:
@@ -125,7 +103,7 @@ def judge(results: Sequence[TrialResult], overlap: float) -> SplitVerdict:
     """
     values: dict[str, dict[int, float]] = {}
     for result in of_latest_rules(results):
-        values.setdefault(result.method, {})[result.seed] = chosen_error(result)
+        values.setdefault(result.method, {})[result.seed] = result.chosen_test_error
     baselines = {method: baseline_of(method, values) for method in values}
     tests = {
         method: paired_t_test(values[method], values[baseline], overlap=overlap)
@@ -172,7 +150,7 @@ def memorising_splits(results: Sequence[TrialResult]) -> int:
             for result in results
             if memorises_early(
                 [error / 100 for error in result.train_error],
-                [error / 100 for error in validation_curve(result)],
+                [error / 100 for error in result.validation_curve],
                 burn_in=int(result.config["burn_in"]),
             )
         }
@@ -181,7 +159,7 @@ def memorising_splits(results: Sequence[TrialResult]) -> int:
 
 def splits_in_burn_in(results: Sequence[TrialResult]) -> int:
     """Return the number of splits in which every method's chosen epoch is in the burn-in."""
-    later = {each.seed for each in results if chosen_epoch(each) > int(each.config["burn_in"])}
+    later = {each.seed for each in results if each.chosen_epoch > int(each.config["burn_in"])}
     return len({each.seed for each in results} - later)
 
 

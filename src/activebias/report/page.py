@@ -5,7 +5,7 @@ import hashlib
 import html
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -95,7 +95,7 @@ def render(
         style=asset("style.css"),
         score=SCORE,
         correctness=CORRECTNESS,
-        written=datetime.now(UTC).strftime("%d %B %Y"),
+        written=datetime.now(timezone.utc).strftime("%d %B %Y"),
         data=script_json(data),
         blobs=blobs.html(),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),

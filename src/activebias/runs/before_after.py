@@ -128,6 +128,6 @@ def _validated(folder: RunFolder) -> dict[tuple[Any, ...], bool] | None:
     found = {}
     for digest, word, row in zip(identity, words, folder.validation(), strict=True):
         key = (digest, word, row["label"])
-        found[*key, seen[key]] = row["label"] == row["predicted"]
+        found[(*key, seen[key])] = row["label"] == row["predicted"]
         seen[key] += 1
     return found

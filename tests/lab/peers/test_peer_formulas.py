@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -131,20 +132,24 @@ def test_small_loss_keeps_the_smallest(epoch, kept):
     torch.testing.assert_close((weights * losses).mean(), chosen.mean())
 
 
-def test_selective_backprop_prefers_large_losses_and_keeps_its_share():
-    peer, share = get_peer("selective-backprop"), torch.tensor(0.5)
-    losses = torch.rand(64, generator=torch.Generator().manual_seed(1))
-    counted = torch.zeros(64)
-    generator = torch.Generator().manual_seed(2)
-    for _ in range(400):
-        chance = torch.rand(64, generator=generator)
-        batch = Batch(losses, losses[:, None], torch.tensor(12.0), 20, chance=chance)
-        weights = peer.weights(batch, share)
-        assert (weights > 0).sum() == 32
-        assert set(weights.tolist()) == {0.0, 2.0}
-        counted += weights > 0
-    order = losses.argsort()
-    assert counted[order[:8]].mean() < 100 < 300 < counted[order[-8:]].mean()
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_selective_backprop_draws_by_the_power_of_the_percentile(share):
+    """How often each instance is kept, beside NumPy's draws without replacement."""
+    number, draws = 8, 20_000
+    losses = torch.tensor([0.3, 4.0, 0.1, 2.0, 1.0, 0.5, 3.0, 0.2])
+    chance = torch.rand(draws, number, generator=torch.Generator().manual_seed(2))
+    batch = Batch(losses.expand(draws, -1), losses[:, None], torch.tensor(12.0), 20, chance=chance)
+    weights = get_peer("selective-backprop").weights(batch, torch.tensor(share))
+    kept = round(share * number)
+    assert ((weights > 0).sum(-1) == kept).all()
+    assert weights.unique().tolist() == pytest.approx([0.0, number / kept])
+    percentiles = [(sorted(losses.tolist()).index(loss) + 0.5) / number for loss in losses.tolist()]
+    chances = np.array(percentiles) ** (1 / share - 1)
+    generator = np.random.default_rng(0)
+    expected = np.zeros(number)
+    for _ in range(draws // 4):
+        expected[generator.choice(number, kept, replace=False, p=chances / chances.sum())] += 4 / draws
+    np.testing.assert_allclose((weights > 0).float().mean(0).numpy(), expected, atol=0.03)
 
 
 @pytest.mark.parametrize("epoch", [0, 9, 18, 19])
@@ -197,6 +202,29 @@ def test_importance_draws_by_loss_without_bias(power):
     expected = 0.5 * (0.25 + scores / scores.sum())
     torch.testing.assert_close(share, expected, atol=0.005, rtol=0)
     torch.testing.assert_close(plan.weights, 1 / (4 * expected))
+
+
+def test_importance_weighs_all_instances_alike_if_all_losses_are_0():
+    plan = get_peer("importance").plan(
+        torch.zeros(5, 1), torch.tensor(1.0), Epoch(1, 20, 40), torch.Generator().manual_seed(0)
+    )
+    assert plan.weights.tolist() == [1.0] * 5
+    assert set(plan.order.tolist()) == set(range(5))
+
+
+@pytest.mark.parametrize("name", ["infobatch", "importance"])
+def test_the_expected_gradient_of_a_planned_epoch_is_that_of_plain_training(name):
+    """Over many epochs the weighted visits of every instance have the mean of plain training: 1 an epoch."""
+    peer, number, epochs = get_peer(name), 20, 600
+    rows = torch.rand(number, 1, generator=torch.Generator().manual_seed(3)) ** 3
+    generator = torch.Generator().manual_seed(4)
+    visits = torch.zeros(number)
+    for _ in range(epochs):
+        plan = peer.plan(rows, torch.tensor(0.5), Epoch(3, 20, number), generator)
+        visits += plan.order.bincount(minlength=number) * plan.weights
+    # InfoBatch's epoch is longer than a pass: its visits are in proportion.
+    visits *= number / visits.sum()
+    torch.testing.assert_close(visits, torch.ones(number), atol=0.2, rtol=0)
 
 
 def test_a_diverged_model_can_still_be_drawn_from():

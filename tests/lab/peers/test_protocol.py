@@ -1,25 +1,31 @@
 """The protocol: a search on the validation part, trials with the chosen settings, and the page."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from typer.testing import CliRunner
 
 from activebias.cli import app
 from activebias.lab import Place, get_recipe, run_trials
 from activebias.lab.data import Dataset, Examples
-from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.experiment.results import TrialResult, config_hash
-from activebias.lab.peer_page import page, protocol_json, protocol_table
-from activebias.lab.peer_rows import peer_rows
+from activebias.lab.peer_page import main, page
+from activebias.lab.peer_rows import peer_rows, steps_an_epoch
+from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table, short_table
+from activebias.lab.peers import PEERS
 from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
 from side_by_side_cases import digits
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +85,18 @@ def test_the_table_has_settings_errors_and_budgets(trained):
     protocol, place, _ = trained
     rows = {row[0].text: [cell.text for cell in row] for row in protocol_table(protocol, place.store).rows}
     assert list(rows) == ["Scan", "WTC", "GCE"]
-    assert [row[7] for row in rows.values()] == ["4×2", "4×2", "12×2"]
-    assert [row[2] for row in rows.values()] == ["3", "3", "3"]
+    assert [row[COLUMNS.index("searched")] for row in rows.values()] == ["4×2", "4×2", "12×2"]
+    assert [row[COLUMNS.index("n")] for row in rows.values()] == ["3", "3", "3"]
     table = protocol_json(protocol, place.store)
     for name, group in protocol.results(place.store).items():
         assert table[name]["test_error"] == [result.chosen_test_error for result in group]
+    text = short_table(protocol, place.store).to_text(100)
+    assert all(re.search(rf"^{name} .* \d+×2$", text, re.MULTILINE) for name in rows), "a line is broken"
     wider = replace(protocol, names=("scan", "elr"))
     assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
 
 
-def test_the_epoch_is_the_one_that_validation_chose():
+def test_the_epoch_is_the_last_of_those_that_validation_prefers():
     result = TrialResult(
         recipe="digits",
         method="gce",
@@ -96,13 +104,15 @@ def test_the_epoch_is_the_one_that_validation_chose():
         config={},
         device="cpu",
         seconds=1.0,
-        test_error=[9.0, 4.0, 3.0],
-        train_error=[9.0, 4.0, 3.0],
-        validation_error=[8.0, 5.0, 5.0],
+        test_error=[9.0, 3.0, 4.0, 2.0],
+        train_error=[9.0, 4.0, 3.0, 2.0],
+        validation_error=[8.0, 5.0, 5.0, 6.0],
         rule="q 0.7",
     )
-    assert (result.chosen_test_error, result.best_test_error) == (4.0, 3.0)
+    assert (result.chosen_epoch, result.chosen_test_error, result.best_test_error) == (3, 4.0, 2.0)
     assert TrialResult.from_json(result.to_json()) == result
+    with pytest.raises(ValueError, match="whose `validation` is set"):
+        replace(result, validation_error=None).chosen_epoch  # noqa: B018
 
 
 @pytest.mark.parametrize("noise", [None, "digits"])
@@ -148,6 +158,89 @@ def test_the_rows_are_those_of_the_page(tmp_path):
     assert "Use GCE." in page(Place(tmp_path).store, tmp_path / "notes.md")
 
 
+@pytest.mark.parametrize("name", ["mnist-cnn-0", "cifar10-lr", "qt-cnn", "wnut17-cnn"])
+def test_the_steps_of_an_epoch_are_those_of_the_data(name, real_data):
+    recipe = peer_rows()[name].recipe
+    real_data(recipe.data)
+    if name in ("qt-cnn", "wnut17-cnn"):
+        real_data("embeddings")
+    prepared = prepare(recipe, load_data(recipe, None), seed=0, device=CPU)
+    assert steps_an_epoch(recipe) == len(prepared.train) // recipe.batch_size
+
+
+def test_the_page_in_the_docs_is_made_from_the_store(tmp_path):
+    results = ROOT / "results" / "peers"
+    main(results, tmp_path / "peers.md")
+    written = (tmp_path / "peers.md").read_text(encoding="utf-8")
+    assert (ROOT / "docs" / "peers.md").read_text(encoding="utf-8") == written, "run `make peers`"
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["peers.png"]
+    assert (ROOT / "docs" / "figures" / "peers.png").exists()
+    text = " ".join(written.split())
+    assert all(peer.passes in text for peer in PEERS.values())
+
+
+def test_no_stored_result_of_a_row_would_be_trained_again():
+    store = Place(ROOT / "results" / "peers").store
+    rows = peer_rows()
+    for path in sorted(store.folder.glob("*.jsonl")):
+        protocol = rows[path.stem]
+        configs = {config_hash(recipe.config()) for recipe in (protocol.recipe, protocol.searched)}
+        assert {config_hash(result.config) for result in store.load(path.stem)} <= configs
+
+
+def test_the_tests_of_a_column_are_paired_and_corrected_together(trained):
+    protocol, place, _ = trained
+    results = protocol.results(place.store)
+    rows = {row[0].text: row for row in protocol_table(protocol, place.store).rows}
+    errors = {
+        name: np.array([result.chosen_test_error for result in sorted(group, key=lambda each: each.seed)])
+        for name, group in results.items()
+    }
+    found = {name: stats.ttest_rel(errors[name], errors["scan"]).pvalue for name in ("wtc", "gce")}
+    smaller, larger = sorted(found, key=found.get)
+    corrected = {smaller: min(1, 2 * found[smaller])}
+    corrected[larger] = max(corrected[smaller], found[larger])
+    for name, p_value in corrected.items():
+        cell = rows[name.upper()][COLUMNS.index("against Scan")]
+        difference, shown = cell.text.rstrip(")").split(" (")
+        assert float(difference) == pytest.approx((errors[name] - errors["scan"]).mean(), abs=0.006)
+        assert float(shown.removeprefix("< ")) == pytest.approx(p_value, abs=0.006)
+    # A pair is tested once, and a side not against itself.
+    assert [rows[name][COLUMNS.index("against WTC")].text for name in ("Scan", "WTC")] == ["–", "–"]
+    assert rows["GCE"][COLUMNS.index("against WTC")].text != "–"
+
+
+def test_a_failed_trial_is_counted_and_its_side_has_a_median(tmp_path):
+    """Trials that are stored as the search and the trials of a row; one never learns."""
+    protocol = Protocol.of(digits(), ["scan", "gce"])
+    place = Place(tmp_path)
+
+    def store(side, recipe, seed, error):
+        curve = [error] * recipe.epochs
+        place.store.append(
+            TrialResult(
+                recipe=recipe.name, method=side.name, seed=seed, rule=side.rule, config=recipe.config(),
+                device="cpu", seconds=1.0, test_error=curve, train_error=curve, validation_error=curve,
+            )
+        )  # fmt: skip
+
+    for name in protocol.names:
+        for side in candidates(name):
+            store(side, protocol.searched, 1000, 5.0 if side.setting.rate == 1 else 6.0)
+    for name, chosen in protocol.chosen(place.store).items():
+        for seed in range(3):
+            store(chosen.side, protocol.recipe, seed, 90.0 if (name, seed) == ("gce", 1) else 4.0 + seed)
+    assert num_failed(protocol.results(place.store)) == {"scan": 0, "gce": 1}
+    table = protocol_table(protocol, place.store)
+    cells = {
+        row[0].text: [row[COLUMNS.index(column)].text for column in ("test error %", "median %")]
+        for row in table.rows
+    }
+    assert cells == {"Scan": ["5.00 ± 0.58", "5.00"], "GCE": ["33.33 ± 28.34", "6.00 (1 failed)"]}
+    assert table.notes[-1].startswith("Failed trials: GCE 1 of 3 (median of the test error 6.00).")
+    assert protocol_json(protocol, place.store)["gce"]["failed"] == 1
+
+
 def test_the_learning_rate_falls_as_far_in_a_compressed_recipe():
     recipe = get_recipe("mnist-cnn")
     short = recipe.compressed(16)
@@ -182,7 +275,7 @@ def test_the_benchmark_stops_in_time_and_goes_on(tmp_path, real_data):
     """On the CPU with a tiny budget; its command on a GPU differs in the device only."""
     real_data("trec")
     real_data("embeddings")
-    script = Path(__file__).parents[3] / "benchmarks" / "peers.py"
+    script = ROOT / "benchmarks" / "peers.py"
     options = [
         "--rows",
         "qt-cnn",

@@ -8,7 +8,7 @@ import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple, final
 
 from activebias import __version__
@@ -77,7 +77,7 @@ def current_versions() -> dict[str, str]:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 @final
@@ -158,16 +158,38 @@ class TrialResult:
         return best_error(self.train_error)
 
     @property
-    def best_validation_error(self) -> float | None:
-        """The minimum over epochs of the error on the validation part; None without a validation."""
-        return None if self.validation_error is None else best_error(self.validation_error)
+    def validation_curve(self) -> Sequence[float]:
+        """The errors on the validation part by epoch; raise if there is no validation part."""
+        if self.validation_error is None:
+            raise ValueError(
+                f"Expected results with a validation part, but {self.recipe} has none: train with a recipe "
+                "whose `validation` is set."
+            )
+        return self.validation_error
 
     @property
-    def chosen_test_error(self) -> float | None:
-        """The test error at the first epoch with the best validation error; None without a validation."""
-        if self.validation_error is None:
-            return None
-        return self.test_error[self.validation_error.index(best_error(self.validation_error))]
+    def best_validation_error(self) -> float:
+        """The minimum over epochs of the error on the validation part, in per cent."""
+        return best_error(self.validation_curve)
+
+    @property
+    def chosen_epoch(self) -> int:
+        """The epoch with the lowest validation error, counted from 1; of equal epochs the last.
+
+        Small validation parts have many equal epochs. In the first of them the methods may still be the same.
+
+        >>> TrialResult(recipe="digits", method="wpv", seed=0, config={}, device="cpu", seconds=1.5,
+        ...             test_error=[9.0, 4.0, 5.0], train_error=[8.0, 3.0, 2.0],
+        ...             validation_error=[7.0, 6.0, 6.0]).chosen_epoch
+        3
+        """
+        curve = self.validation_curve
+        return max(epoch for epoch, error in enumerate(curve, 1) if error == best_error(curve))
+
+    @property
+    def chosen_test_error(self) -> float:
+        """The test error at the epoch that the validation error chose, in per cent."""
+        return self.test_error[self.chosen_epoch - 1]
 
     @property
     def key(self) -> ResultKey:

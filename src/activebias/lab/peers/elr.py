@@ -1,9 +1,11 @@
 """Early-learning regularisation: CE + λ · log(1 - ⟨t, p⟩), with t the moving average of the predictions.
 
 Every visit of an instance first updates its target, t ← β t + (1 - β) p with β = 0.7; t holds N × C numbers.
-The gradient goes through p, not through t.
+The gradient goes through p, not through t. The logarithm falls as p agrees with t: it pulls the prediction
+towards the earlier predictions, against a wrong label.
 Source: Liu, Niles-Weed, Razavian, Fernandez-Granda: Early-Learning Regularization Prevents Memorization of
-Noisy Labels, NeurIPS 2020, equations 6 and 9. λ 3, β 0.7 (CIFAR-10) and the clamp of p are theirs.
+Noisy Labels, NeurIPS 2020, equations 6 and 9. λ 3 and β 0.7 are theirs for CIFAR-10 (λ 7, β 0.9 for
+CIFAR-100). The clamp of p, its division by the sum, and the update before the loss are those of their code.
 """
 
 import torch

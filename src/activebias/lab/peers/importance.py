@@ -16,6 +16,8 @@ from torch import Tensor
 from activebias.internal import draw_directly
 from activebias.lab.peers.peer import Batch, Epoch, Peer, Plan, Value
 
+_LEAST = 1e-30
+
 
 def remember(batch: Batch, power: Value) -> Tensor:
     """Return the losses of the batch's instances, (…, B, 1)."""
@@ -24,12 +26,12 @@ def remember(batch: Batch, power: Value) -> Tensor:
 
 def plan(rows: Tensor, power: Value, epoch: Epoch, generator: torch.Generator) -> Plan:
     """Return draws by P, and the weights 1 / (N P)."""
-    # A model that diverged has losses that are no numbers: they are drawn as the others.
-    scores = torch.nan_to_num(rows[:, 0].pow(power), nan=1.0, posinf=1.0)
+    # A model that diverged has losses that are no numbers: they are drawn as the others. If all losses are 0,
+    # the least score makes all weights 1.
+    scores = torch.nan_to_num(rows[:, 0].pow(power), nan=1.0, posinf=1.0).clamp(min=_LEAST)
     uniform = torch.rand(epoch.length, dtype=torch.float64, generator=generator).to(rows.device)
     index = torch.as_tensor(draw_directly(scores[None], uniform[None]))[0]
-    mean = scores.mean().clamp(min=1e-30)
-    return Plan(index, 2 / (1 + scores / mean))
+    return Plan(index, 2 / (1 + scores / scores.mean()))
 
 
 def first_row(num_classes: int) -> Tensor:

@@ -1,8 +1,9 @@
 """InfoBatch: instances whose last loss is below the mean are dropped with probability r, or count more.
 
 A kept instance below the mean has the weight 1 / (1 - r), so that the expected gradient does not change. The
-last eighth of the epochs is in full. Here an epoch has as many steps as in plain training: where instances
-are dropped, another pass with other drops follows. So the comparison is at equal steps, and saves no time.
+start of an epoch decides which losses are below the mean. The last eighth of the epochs is in full.
+Here an epoch has as many steps as in plain training: where instances are dropped, another pass with other
+drops follows. So the comparison is at equal steps, and saves no time.
 Source: Qin and others: InfoBatch: Lossless Training Speed Up by Unbiased Dynamic Data Pruning, ICLR 2024,
 equations 3 to 5.
 """

@@ -3,8 +3,10 @@
 An instance is kept with a probability that grows with the percentile of its loss in the batch, to the power
 1 / share - 1. As many are kept as the share says. The last tenth of the training is in full.
 Sources: Jiang and others: Accelerating Deep Learning by Focusing on the Biggest Losers, arXiv 1910.00762; the
-percentile within a batch, start and end are those of MosaicML's Composer, whose extra pass runs batch norm in
-training mode. Here the losses come from the pass that is trained on, so that batch norm sees each batch once.
+percentile within a batch, start and end are those of MosaicML's Composer. Two things differ. Its extra pass
+over the batch runs batch norm in training mode; here the losses come from the pass that is trained on, and
+batch norm sees each batch once, and whole. It trains a batch in full now and then (`interrupt`); here each
+step of the interval selects.
 """
 
 import torch
@@ -30,6 +32,10 @@ def weights(batch: Batch, share: Value) -> Tensor:
 
 
 SELECTIVE_BACKPROP = Peer(
-    name="selective-backprop", parameter="share", values=(0.3, 0.5, 0.7), default=0.5, weights=weights,
-    passes="1 forward, share of a backward",
-)  # fmt: skip
+    name="selective-backprop",
+    parameter="share",
+    values=(0.3, 0.5, 0.7),
+    default=0.5,
+    weights=weights,
+    passes="1 forward, share of a backward (from 50 to 90 % of the training)",
+)

@@ -1,6 +1,7 @@
 """Small loss (self-paced): each step trains on the share of its batch with the smallest losses.
 
-The dropped share grows from 0 to τ over the first 10 epochs. It is the rule of co-teaching with one model.
+The dropped share grows from 0 to τ over the first 10 epochs, in a short search too. It is the rule of
+co-teaching with one model.
 Sources: Kumar, Packer, Koller: Self-Paced Learning, NIPS 2010; Han and others: Co-teaching, NeurIPS 2018,
 algorithm 1. Co-teaching gets the true share of wrong labels as τ; here a search has to find τ.
 """
@@ -22,6 +23,10 @@ def weights(batch: Batch, dropped: Value) -> Tensor:
 
 
 SMALL_LOSS = Peer(
-    name="small-loss", parameter="τ", values=(0.1, 0.2, 0.4), default=0.2, weights=weights,
-    passes="1 forward, 1 - τ of a backward",
-)  # fmt: skip
+    name="small-loss",
+    parameter="τ",
+    values=(0.1, 0.2, 0.4),
+    default=0.2,
+    weights=weights,
+    passes="1 forward, 1 - τ of a backward (after 10 epochs)",
+)

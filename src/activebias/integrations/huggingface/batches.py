@@ -1,0 +1,144 @@
+"""The training batches: the index of every label, checked on the CPU, and an order for all ranks."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils.data import Sampler
+
+from activebias import TokenIndex, collate_with_index
+from activebias.internal import IGNORED
+from activebias.sampling import EmphasisSampler
+
+
+def words_of(dataset: Any, *, shift: bool) -> TokenIndex | None:
+    """Number the words of a prepared training set; None where every example has one label.
+
+    Where a collator makes the labels, which words have one is not known: words are numbered by position.
+    """
+    first = dataset[0]
+    if "labels" in first:
+        is_sequence = torch.as_tensor(first["labels"]).dim() > 0
+        return TokenIndex.from_dataset(dataset, shift=shift) if is_sequence else None
+    if "input_ids" not in first or "label" in first or "label_ids" in first:
+        return None
+    return TokenIndex.from_dataset(dataset, "input_ids", shift=shift, by_position=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingCollator:
+    """Calls the Trainer's collator, adds the index of every label, and calls the labels `labels`.
+
+    It runs where the batch is made: there the labels are on the CPU, and checking them waits for no GPU. A
+    batch without an index, as in evaluation, stays as it is.
+    """
+
+    collate_fn: Callable[[list[Any]], Any]
+    label_names: tuple[str, ...]
+    token_index: TokenIndex | None
+    shift: bool
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Return the batch, with the index of every label."""
+        if not isinstance(samples[0], dict) or "index" not in samples[0]:
+            return self.collate_fn(samples)
+        batch = collate_with_index(self.collate_fn)(samples)
+        name = self._label_name(batch)
+        batch["labels"] = labels = batch.pop(name)
+        if labels.is_floating_point():
+            kind = "several labels an example" if labels.dim() > 1 else "regression"
+            raise ValueError(
+                f"Expected labels that are classes, but got {labels.dtype} of shape {tuple(labels.shape)} "
+                f"({kind}), which has no cross-entropy over classes: in a loop of your own use `bias.weigh`."
+            )
+        if labels.dim() > 1:
+            batch["index"] = self._word_index(batch["index"], labels, batch.get("attention_mask"))
+        elif self.token_index is not None:
+            raise ValueError(
+                f"Expected labels of words, (sequences, words), but got labels of shape "
+                f"{tuple(labels.shape)}: where every example has one label, leave `token_index` out."
+            )
+        return batch
+
+    def _label_name(self, batch: dict[str, Any]) -> str:
+        names = ["labels"] if "labels" in batch else [name for name in self.label_names if name in batch]
+        if len(names) == 1 and isinstance(batch[names[0]], torch.Tensor):
+            return names[0]
+        found = f"{' and '.join(names)}" if names else "none"
+        raise ValueError(
+            f"Expected one tensor of class labels in a batch, 'labels' or one of `label_names`, but found "
+            f"{found} among {', '.join(batch)}: tasks with several answers (question answering) or without "
+            "labels (rewards, preferences) need a loop of your own with `bias.weigh`."
+        )
+
+    def _word_index(
+        self, index: torch.Tensor, labels: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Number the words that have a label; later parts of words and padding have no label."""
+        if self.token_index is None:
+            raise ValueError(
+                "Labels with two dimensions are labels of words: pass `token_index=TokenIndex.from_dataset("
+                f"train_dataset{', shift=True' if self.shift else ''})`."
+            )
+        if len(labels) != len(index):
+            raise ValueError(
+                f"Expected one row of labels for every sequence, but {len(index)} sequences came as "
+                f"{len(labels)} row(s): collators without padding are not supported; pad the sequences, or "
+                "pack them in the data set."
+            )
+        if attention_mask is not None and attention_mask.shape != labels.shape:
+            attention_mask = None  # an encoder's, whose decoder has the labels
+        if not self.shift:
+            return self.token_index.of_labels(index, labels, attention_mask=attention_mask)
+        labels = labels[:, 1:]
+        if attention_mask is not None:
+            # The first word of a sequence is never predicted: not after padding on its left either.
+            first = (attention_mask.long().cumsum(-1) == 1)[:, 1:]
+            is_word = attention_mask[:, 1:].bool()
+            labels.masked_fill_(first & is_word & (attention_mask[:, :-1] == 0), IGNORED)
+            attention_mask = is_word & (attention_mask[:, :1].bool() | ~first)
+        words = self.token_index.of_labels(index, labels, attention_mask=attention_mask)
+        return functional.pad(words, (1, 0), value=-1)
+
+
+class DealtOrder(Sampler[int]):
+    """The bias's order as Accelerate deals it out to the ranks, batch by batch.
+
+    Examples that were already trained on come as a dummy index: a resuming Trainer skips them. The last round
+    of batches is filled up with its own first examples, so that Accelerate fills up nothing: it would take
+    the epoch's first examples, which a resumed run does not know.
+    """
+
+    def __init__(self, sampler: EmphasisSampler, *, skips: bool, round_size: int) -> None:
+        """Take the examples of one batch on every rank; a `round_size` of 1 fills up nothing."""
+        self._sampler, self._skips, self._round_size = sampler, skips, round_size
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        """Return the number of examples, filled up."""
+        return -(-len(self._sampler) // self._round_size) * self._round_size
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the epoch, which may begin with dummies."""
+        trained = self._sampler.num_items - self._sampler.num_remaining
+        if self._skips:
+            yield from itertools.repeat(0, -(-trained // self._round_size) * self._round_size)
+        last_round: list[int] = []
+        for item in self._sampler:
+            if len(last_round) == self._round_size:
+                last_round.clear()
+            last_round.append(item)
+            yield item
+        yield from itertools.islice(itertools.cycle(last_round), self._round_size - len(last_round))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch; an earlier one is not begun again.
+
+        Before transformers 5, Accelerate's loader of a resumed epoch counts from 0 once more.
+        """
+        if epoch >= self._epoch:
+            self._epoch = epoch
+            self._sampler.set_epoch(epoch)
