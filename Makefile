@@ -56,8 +56,9 @@ docs: $(STAMP)  ## build the documentation into out/site; a broken link is an er
 benchmark: $(STAMP)  ## overhead, sampler and memory, side by side
 	$(BIN)/python benchmarks/overhead.py
 
-reproduction: $(STAMP)  ## docs/reproduction.md and its figures, from results/
+reproduction: $(STAMP)  ## docs/reproduction.md and its figures, and docs/reproduction.html, from results/
 	$(BIN)/python -m activebias.lab.reproduction results docs/reproduction.md
+	$(BIN)/activebias reproduce --trials 0 --out results --html docs/reproduction.html --json > /dev/null
 
 peers: $(STAMP)  ## docs/peers.md, from results/peers (trained by benchmarks/peers.py)
 	$(BIN)/python -m activebias.lab.peer_page results/peers docs/peers.md

@@ -33,8 +33,8 @@ FLAGS = {
     | {"--images", "--csv", "--target", "--conll", "--validation"},
     "compare": RUNS
     | {"--methods", "--noise", "--search", "--trials", "--side-by-side", "--splits", "--minutes", "--burn-in"}
-    | {"--images", "--csv", "--target", "--conll"},
-    "reproduce": RUNS | {"--methods", "--trials", "--side-by-side"},
+    | {"--images", "--csv", "--target", "--conll", "--devices", "--ray"},
+    "reproduce": RUNS | {"--methods", "--trials", "--side-by-side", "--devices", "--ray", "--html"},
     "figures": COMMON | {"--seed"},
     "theory": {"--seed", "--json", "--debug", "--help"},
     "data": {"--data", "--json", "--debug", "--help"},

@@ -7,12 +7,15 @@ from pathlib import Path
 import typer
 
 from activebias import get_method
-from activebias.commands.devices import find_device
+from activebias.commands.devices import find_device, find_devices
 from activebias.lab.cookbook import RECIPES, get_recipe
 from activebias.lab.data.human_labels import annotation_key
 from activebias.lab.experiment.place import Place, check_folder
 from activebias.lab.experiment.recipe import Noise, Recipe
 from activebias.lab.experiment.sides import Side, find_side
+from activebias.lab.on_devices import OnDevices
+from activebias.lab.on_ray import OnRay
+from activebias.lab.trials import Spread
 from activebias.training.reading import DataError
 
 
@@ -81,3 +84,21 @@ def find_place(out: Path, data: Path | None, device: str, side_by_side: int | No
     """Return the folder of results, the data folder and the device."""
     find_folder(out)
     return Place(out, data=data, device=find_device(device), side_by_side=side_by_side)
+
+
+def find_spread(devices: str | None, ray: str | None, device: str) -> Spread | None:
+    """Return who trains the trials: several devices, a Ray cluster, or (None) this process."""
+    if devices is not None and ray is not None:
+        raise typer.BadParameter("Give `--devices` or `--ray`, not both.")
+    if devices is not None:
+        if device != "auto":
+            raise typer.BadParameter("Give `--device` or `--devices`, not both.")
+        return OnDevices(find_devices(devices))
+    if ray is None:
+        return None
+    if device not in ("auto", "cpu", "cuda"):
+        raise typer.BadParameter(
+            f"Expected `--device` to be auto, cpu or cuda with `--ray`, but got {device!r}: Ray chooses the "
+            "GPU."
+        )
+    return OnRay(ray, None if device == "auto" else device)

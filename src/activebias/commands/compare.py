@@ -9,12 +9,14 @@ from activebias.commands.shared import (
     Data,
     Debug,
     Device,
+    Devices,
     Json,
     NoiseText,
     NumTrials,
     OnceCommand,
     Out,
     Quiet,
+    Ray,
     Seed,
     SideBySide,
     print_json,
@@ -80,6 +82,8 @@ def compare(
     out: Out = Path("runs"),
     data: Data = None,
     device: Device = "auto",
+    devices: Devices = None,
+    ray: Ray = None,
     side_by_side: SideBySide = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -97,7 +101,7 @@ def compare(
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
     if recipe_name is None:
         _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
-        _refuse({"--search": search or None}, "recipes")
+        _refuse({"--search": search or None, "--devices": devices, "--ray": ray}, "recipes")
         if (csv is None) != (target is None):
             raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
         from activebias.commands.compare_own import Source, compare_own
@@ -122,7 +126,7 @@ def compare(
             f"`--images {recipe_name}` for images, or `--conll {recipe_name}` for tagged text."
         )
     _refuse({"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}, "own data")
-    from activebias.commands.choosing import find_methods, find_place, find_recipe
+    from activebias.commands.choosing import find_methods, find_place, find_recipe, find_spread
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion
     from activebias.lab.notes import notes
@@ -130,14 +134,15 @@ def compare(
 
     recipe = find_recipe(recipe_name, noise=noise, epochs=epochs)
     seeds = range(seed, seed + (trials or recipe.trials))
-    place = find_place(out, data, device, side_by_side)
+    spread = find_spread(devices, ray, device)
+    place = find_place(out, data, device if spread is None else "cpu", side_by_side)
     names = find_methods(methods, recipe, peers=True)
     if search:
         from activebias.commands.searching import compare_searched
 
-        compare_searched(recipe, names, seeds, place, as_json=as_json, quiet=quiet)
+        compare_searched(recipe, names, seeds, place, as_json=as_json, quiet=quiet, spread=spread)
         return
-    results = run(recipe, names, seeds, place, quiet=quiet or as_json)
+    results = run(recipe, names, seeds, place, quiet=quiet or as_json, spread=spread)
     if as_json:
         print_json(summary(results))
         return

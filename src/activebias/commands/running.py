@@ -10,7 +10,7 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side
 from activebias.lab.result_tables import display_name
-from activebias.lab.trials import count_epochs, missing_runs, run_trials
+from activebias.lab.trials import Spread, count_epochs, missing_runs, run_trials
 from activebias.training.progress import Progress, error_console, show_epochs
 
 # The results of a group come at the same time. In between, a log file gets a line at this interval.
@@ -25,6 +25,7 @@ def run(
     *,
     quiet: bool,
     keep_models: bool = False,
+    spread: Spread | None = None,
 ) -> list[TrialResult]:
     """Train the missing trials, with progress on stderr, and return all results."""
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
@@ -32,7 +33,13 @@ def run(
     total = count_epochs(recipe, missing)
     with show_trials(recipe.name, total, number, console=error_console(), quiet=quiet) as listener:
         return run_trials(
-            recipe, methods=methods, seeds=seeds, place=place, listener=listener, keep_models=keep_models
+            recipe,
+            methods=methods,
+            seeds=seeds,
+            place=place,
+            listener=listener,
+            keep_models=keep_models,
+            spread=spread,
         )
 
 

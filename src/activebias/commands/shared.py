@@ -35,6 +35,14 @@ Methods = Annotated[
     str | None, typer.Option("--methods", help="Methods, separated by commas (default: the recipe's).")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Devices = Annotated[
+    str | None,
+    typer.Option("--devices", help="Several devices of this machine, such as cuda:0,cuda:1: a process each."),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help="An existing Ray cluster that trains the trials as tasks."),
+]
 SideBySide = Annotated[
     int | None,
     typer.Option("--side-by-side", min=1, help="Most models trained at once (default: as many as fit)."),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import display_name, num_trials, trials_text
@@ -90,6 +90,30 @@ def convergence_figure(
     return figure
 
 
+class MeanCurves(NamedTuple):
+    """Mean and standard error by method and epoch, the first epoch and the errors that a plot shows."""
+
+    by_method: dict[str, tuple[list[float], list[float] | None]]
+    first_epoch: int
+    limits: tuple[float, float]
+
+
+def mean_curves(results: Sequence[TrialResult], burn_in: int) -> MeanCurves:
+    """Return the curves of the test error of one recipe and configuration, as in `convergence_figure`."""
+    statistics = {
+        method: _mean_curve([result.test_error for result in results if result.method == method])
+        for method in in_order(result.method for result in results)
+    }
+    epochs = max(len(means) for means, _ in statistics.values())
+    limits = _limits(statistics.values(), epochs, min(burn_in, epochs))
+    return MeanCurves(statistics, _first_epoch(burn_in, epochs), limits)
+
+
+def _first_epoch(burn_in: int, epochs: int) -> int:
+    """Return the first epoch to show: all methods share the burn-in, and of a long one the end suffices."""
+    return max(1, burn_in - (epochs - burn_in) // 4) if burn_in < epochs else 1
+
+
 def draw_mean_curves(axes: "Axes", curves: Mapping[str, Sequence[Sequence[float]]], burn_in: int) -> None:
     """Draw the mean curve of each method without a band, from one curve per trial, and label the ends."""
     statistics = {method: (_mean_curve(each)[0], None) for method, each in curves.items()}
@@ -171,8 +195,7 @@ def _draw_panel(
             axes.fill_between(epochs, below, above, color=colour, alpha=0.16, linewidth=0)
         axes.plot(epochs, means, color=colour, linestyle=dashes, linewidth=1.6, label=display_name(method))
     length = max(len(means) for means, _ in statistics.values())
-    # All methods share the burn-in: only the end of a long burn-in is shown.
-    first = max(1, burn_in - (length - burn_in) // 4) if burn_in < length else 1
+    first = _first_epoch(burn_in, length)
     if 0 < burn_in < length:
         axes.axvspan(0.5, burn_in + 0.5, color="#f1f1ef", linewidth=0, zorder=-2)
         # At the bottom, which the curves have not yet reached.

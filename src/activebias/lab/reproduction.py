@@ -40,6 +40,13 @@ The paper's rows, trained here, beside the paper's numbers. A command makes this
 python -m activebias.lab.reproduction results docs/reproduction.md
 ```
 
+The same rows with interactive curves are one HTML file, which loads nothing from the network. It is not in
+the repository, because it is 5 MB large; `make reproduction` writes it too:
+
+```sh
+activebias reproduce --trials 0 --out results --html docs/reproduction.html
+```
+
 A comparison is a method against its baseline: Uni for S* methods, Scan for W* methods. A comparison holds if
 our trials and the paper have the same finding: better, worse, or no difference. Our finding is a paired
 t-test over trials, Holm-corrected at 5 %. The paper's is a difference of more than twice the combined
@@ -60,7 +67,7 @@ _SECONDS_OF_PARTS = ("qt-cnn", "mnist-fc-distill")
 
 @final
 @dataclass(frozen=True)
-class _Row:
+class PaperRow:
     """One row of the paper with our results, which are empty if the row was not run."""
 
     recipe: Recipe
@@ -94,6 +101,15 @@ class _Row:
         there = sum(ours == "no difference" for ours, _ in apart)
         return here, there, len(apart) - here - there
 
+    def verdict(self, metric: str) -> str:
+        """Return a sentence: how many comparisons hold, and what the others are."""
+        held, total = self.held(metric)
+        what = METRIC_TITLES[metric].removesuffix(" %").capitalize()
+        if not total:
+            return f"{what}: no comparison could be tested."
+        others = "" if held == total else f" Of the others, {_apart_text(*self.apart(metric))}."
+        return f"{what}: {held} of {total} comparisons hold.{others}"
+
     def same_signs(self, metric: str) -> int:
         """Return how many differences to the baseline have the paper's sign, significant or not."""
         count = 0
@@ -120,13 +136,16 @@ class _Row:
 
 def page(store: ResultStore, notes: Path, figures: str) -> str:
     """Return the page as Markdown; `figures` is the folder of the figures, relative to the page."""
-    rows = [_Row(recipe, store.load(recipe.name, recipe.config())) for recipe in _recipes()]
+    rows = [PaperRow(recipe, store.load(recipe.name, recipe.config())) for recipe in _recipes()]
     done = [row for row in rows if row.results]
-    # Variants of a row (cifar10-lr-as-printed) are not counted: their comparisons would count twice.
-    in_paper = [row for row in done if row.recipe.row in paper_rows() and row.recipe.name == row.recipe.row]
-    parts = [_INTRODUCTION, _summary(in_paper), _overview(rows)]
+    parts = [_INTRODUCTION, _summary(counted(done)), _overview(rows)]
     parts += [_section(row, notes, figures) for row in done]
     return _wrapped("\n\n".join(part.strip() for part in parts)) + "\n"
+
+
+def counted(rows: Sequence[PaperRow]) -> list[PaperRow]:
+    """Return the rows to count: the comparisons of a variant (cifar10-lr-as-printed) would count twice."""
+    return [row for row in rows if row.recipe.row in paper_rows() and row.recipe.name == row.recipe.row]
 
 
 def _recipes() -> list[Recipe]:
@@ -135,8 +154,15 @@ def _recipes() -> list[Recipe]:
     return [recipe for recipe in recipes if recipe.row is not None or recipe.name in others]
 
 
-def _summary(rows: Sequence[_Row]) -> str:
-    lines = ["## How much of the paper holds", ""]
+def _summary(rows: Sequence[PaperRow]) -> str:
+    lines = ["## How much of the paper holds", "", *(f"- {line}" for line in what_holds(rows))]
+    lines += ["", _last_epochs_by_other_errors(rows)] if rows else []
+    return "\n".join(lines)
+
+
+def what_holds(rows: Sequence[PaperRow]) -> list[str]:
+    """Return a line of Markdown per metric: how many comparisons hold, and what the others are."""
+    lines = []
     for metric in METRICS:
         stated = [row for row in rows if metric in row.metrics]
         held, total = _sums([row.held(metric) for row in stated], 2)
@@ -144,18 +170,17 @@ def _summary(rows: Sequence[_Row]) -> str:
         agree, undecided, disagree = _sums([row.order(metric) for row in stated], 3)
         signs = sum(row.same_signs(metric) for row in stated)
         lines.append(
-            f"- {METRIC_TITLES[metric].capitalize()}: **{held} of {total} comparisons hold** in "
+            f"{METRIC_TITLES[metric].capitalize()}: **{held} of {total} comparisons hold** in "
             f"{plural(len(stated), 'row', 'rows')}. Of the others, {_apart_text(here, there, opposite)}. "
             f"{plural(signs, 'comparison has', 'comparisons have')} the paper's sign, significant or not. Of "
             f"{agree + undecided + disagree} pairs of methods, {plural(agree, 'has', 'have')} the paper's "
             f"order, {plural(undecided, 'is', 'are')} undecided, {plural(disagree, 'has', 'have')} the "
             "opposite order."
         )
-    lines += ["", _last_epochs_by_other_errors(rows)] if rows else []
-    return "\n".join(lines)
+    return lines
 
 
-def _last_epochs_by_other_errors(rows: Sequence[_Row]) -> str:
+def _last_epochs_by_other_errors(rows: Sequence[PaperRow]) -> str:
     """Count the findings in the last ten epochs by the paper's standard errors of the best error."""
     metric, stderr_of = "last10_test_error", "best_test_error"
     stated = [row for row in rows if metric in row.metrics]
@@ -170,7 +195,7 @@ def _last_epochs_by_other_errors(rows: Sequence[_Row]) -> str:
 
 
 def _apart_text(here: int, there: int, opposite: int) -> str:
-    """Return the counts of `_Row.apart` in words.
+    """Return the counts of `PaperRow.apart` in words.
 
     >>> _apart_text(1, 9, 0)
     '1 is significant only here, 9 only in the paper, 0 have opposite findings'
@@ -190,7 +215,7 @@ def _sums(rows: Sequence[tuple[int, ...]], width: int) -> list[int]:
     return [sum(row[column] for row in rows) for column in range(width)]
 
 
-def _overview(rows: Sequence[_Row]) -> str:
+def _overview(rows: Sequence[PaperRow]) -> str:
     lines = [
         "| row | trials here | paper's | comparisons that hold (best test error) | hardware | "
         "seconds per trial and method |",
@@ -204,14 +229,16 @@ def _overview(rows: Sequence[_Row]) -> str:
             continue
         trials = num_trials(results)
         held = "not in the paper" if recipe.row is None else "{} of {}".format(*row.held("best_test_error"))
+        star = "*" if recipe.name in _SECONDS_OF_PARTS else ""
         lines.append(
             f"| [{recipe.name}](#{recipe.name}) | {trials} | {recipe.trials} | {held} | "
-            f"{_hardware(results)} | {_seconds(results)}{'*' if recipe.name in _SECONDS_OF_PARTS else ''} |"
+            f"{hardware_text(results)} | {_seconds(results)}{star} |"
         )
     return "\n".join(lines)
 
 
-def _hardware(results: Sequence[TrialResult]) -> str:
+def hardware_text(results: Sequence[TrialResult]) -> str:
+    """Return the kinds of hardware that trained the results."""
     return ", ".join(dict.fromkeys("CPU" if result.device == "cpu" else result.device for result in results))
 
 
@@ -225,7 +252,7 @@ def _seconds(results: Sequence[TrialResult]) -> str:
     return ", ".join(texts)
 
 
-def _section(row: _Row, notes: Path, figures: str) -> str:
+def _section(row: PaperRow, notes: Path, figures: str) -> str:
     recipe = row.recipe
     note = notes / f"{recipe.name}.md"
     parts = [f"## {recipe.name}", f"{recipe.title}."]

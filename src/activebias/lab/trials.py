@@ -5,7 +5,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,18 @@ from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
 
 _log = logging.getLogger(__name__)
+
+Missing = Mapping[int, Sequence[Side]]
+"""Sides to train, by seed."""
+
+
+class Spread(Protocol):
+    """Trains missing trials on several devices or machines, and appends the results to the place's store."""
+
+    def __call__(
+        self, recipe: Recipe, missing: Missing, place: Place, listener: Listener, dataset: Dataset | None
+    ) -> None:
+        """Return when all missing trials are stored."""
 
 
 def missing_runs(
@@ -78,7 +90,7 @@ def _checked_seed(value: Any) -> int:
     return seed
 
 
-def count_epochs(recipe: Recipe, missing: Mapping[int, Sequence[Side]]) -> int:
+def count_epochs(recipe: Recipe, missing: Missing) -> int:
     """Return the number of epochs of the missing runs; methods of the same order share their burn-in."""
     burn_ins = sum(
         len({(side.method.order == "scan", side.setting) for side in group}) for group in missing.values()
@@ -97,6 +109,7 @@ def run_trials(
     dataset: Dataset | None = None,
     listener: Listener | None = None,
     keep_models: bool = False,
+    spread: Spread | None = None,
 ) -> list[TrialResult]:
     """Train the methods and seeds without a stored result, and return the results of all of them.
 
@@ -112,29 +125,21 @@ def run_trials(
         dataset: the data, if it is not the recipe's data set.
         listener: receives epochs, results and messages.
         keep_models: save every model with its history; train methods again whose model file is missing.
+        spread: trains the missing trials (`OnDevices`, `OnRay`), if not this process on the place's device.
     """
+    if keep_models and spread is not None:
+        raise ValueError("Expected no `spread` with `keep_models`: models are kept by one process.")
     listener = listener or Listener()
     resolved, seeds = _resolved(methods), _checked(seeds)
     missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
     _tell_known(recipe, len(resolved) * len(seeds), missing, place, listener)
     if missing:
         place.folder.mkdir(parents=True, exist_ok=True)  # fail before hours of training, not after
-    device = torch.device(place.device)
-    teacher: Tensor | None = None
-    if missing and dataset is None:
-        dataset = load_data(recipe, place.data)
-    if missing and dataset is not None:
-        if recipe.teacher is not None:
-            teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
-        # Models to keep are trained one by one, because only these checkpoints hold a whole model.
-        if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset, device):
-            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-                missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
+        if spread is None:
+            train_trials(recipe, missing, place, listener, dataset, keep_models=keep_models)
+        else:
+            spread(recipe, missing, place, listener, dataset)
     listener.on_recount(0)
-    for seed, wanted in missing.items():
-        assert dataset is not None
-        data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
-        OneByOne(recipe, data, seed, place, listener, keep_models).train(wanted)
     stored = {result.key[2:]: result for result in place.store.load(recipe.name, recipe.config())}
     remove_finished(recipe, place, stored)
     remove_stopped(recipe, resolved, seeds, place, stored, keep_models=keep_models)
@@ -142,9 +147,32 @@ def run_trials(
     return [stored[key] for key in wanted_keys if key in stored]
 
 
-def _tell_known(
-    recipe: Recipe, total: int, missing: Mapping[int, Sequence[Side]], place: Place, listener: Listener
+def train_trials(
+    recipe: Recipe,
+    missing: Missing,
+    place: Place,
+    listener: Listener,
+    dataset: Dataset | None = None,
+    *,
+    keep_models: bool = False,
 ) -> None:
+    """Train the missing trials in this process, on the place's device, and store their results."""
+    device = torch.device(place.device)
+    dataset = load_data(recipe, place.data) if dataset is None else dataset
+    teacher: Tensor | None = None
+    if recipe.teacher is not None:
+        teacher = teacher_probabilities(recipe.teacher, dataset, place, listener)
+    # Models to keep are trained one by one, because only these checkpoints hold a whole model.
+    if not keep_models and place.side_by_side != 1 and can_stack(recipe, dataset, device):
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            missing = run_side_by_side(recipe, dataset, missing, place, listener, teacher)
+    listener.on_recount(0)
+    for seed, wanted in missing.items():
+        data = prepare(recipe, dataset, seed=seed, device=device, root=place.data, teacher=teacher)
+        OneByOne(recipe, data, seed, place, listener, keep_models).train(wanted)
+
+
+def _tell_known(recipe: Recipe, total: int, missing: Missing, place: Place, listener: Listener) -> None:
     """Tell the listener how many results are stored: a user who changed something expects new results."""
     known = total - sum(len(group) for group in missing.values())
     if known:

@@ -87,12 +87,12 @@ def render(
     if len(views) > 1:
         table = summary.comparison(views, names) | repeats(views, names)
         data["comparison"] = with_before_after(table, before_after, views[0].info.kind)
-    scripts = [plotly_source(), *(_asset(name) for name in SCRIPTS)]
-    return Template(_asset("page.html")).substitute(
+    scripts = [plotly_source(), *(asset(name) for name in SCRIPTS)]
+    return Template(asset("page.html")).substitute(
         policy=html.escape(content_policy(scripts)),
         version=html.escape(__version__),
         title=html.escape(runs[0]["title"]),
-        style=_asset("style.css"),
+        style=asset("style.css"),
         score=SCORE,
         correctness=CORRECTNESS,
         written=datetime.now(timezone.utc).strftime("%d %B %Y"),
@@ -137,7 +137,8 @@ def plotly_source() -> str:
     return source.replace("\r\n", "\n")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return a file of the folder `assets`."""
     return resources.files("activebias.report").joinpath("assets", name).read_text("utf-8")
 
 

@@ -1,13 +1,14 @@
 """Many trials at once: trials × methods trained side by side on one device.
 
-This package is the door: the lab uses the first three names. The other names are for tests and benchmarks.
+This package is the door: the lab uses the first five names. The other names are for tests and benchmarks.
 """
 
+from activebias.lab.side_by_side.group import in_groups as in_groups
 from activebias.lab.side_by_side.schedule import can_stack as can_stack
 from activebias.lab.side_by_side.schedule import run_side_by_side as run_side_by_side
 from activebias.lab.side_by_side.stopped import remove_finished as remove_finished
+from activebias.lab.side_by_side.training import Lane as Lane
 
 # isort: split
 from activebias.lab.side_by_side.batches import TrialData as TrialData
-from activebias.lab.side_by_side.training import Lane as Lane
 from activebias.lab.side_by_side.training import SideBySide as SideBySide

@@ -104,15 +104,21 @@ Report.plots = (() => {
     };
   }
 
-  function comparison(curves) {
+  /** Draw mean curves with their bands; a curve may have a colour and dashes of its own. */
+  function meanCurves(element, curves, extra) {
     const colours = lines();
-    const bands = curves.flatMap((curve, i) => (curve.stderr ? [band(curve, colours[i % colours.length])] : []));
+    const colour = (curve, i) => curve.colour ?? colours[i % colours.length];
+    const bands = curves.flatMap((curve, i) => (curve.stderr ? [band(curve, colour(curve, i))] : []));
     const traces = curves.map((curve, i) => ({
-      x: epochsOf(curve.mean), y: curve.mean, name: forPlotly(Report.dom.shorten(curve.name, 60)), mode: "lines",
-      line: { color: colours[i % colours.length], dash: DASHES[i % DASHES.length], width: 2.5 }, hovertemplate: "%{y:.2f} %",
+      x: epochsOf(curve.mean), y: curve.mean, name: forPlotly(Report.dom.shorten(curve.name, 60)), mode: curve.mean.length < 2 ? "markers" : "lines",
+      line: { color: colour(curve, i), dash: curve.dash ?? DASHES[i % DASHES.length], width: 2.5 },
+      marker: { color: colour(curve, i) }, hovertemplate: "%{y:.2f} %",
     }));
-    const shape = layout({ hovermode: "x unified", xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
-    return Plotly.react(byId("comparison-plot"), [...bands, ...traces], shape, CONFIG);
+    return Plotly.react(element, [...bands, ...traces], layout({ hovermode: "x unified", ...extra }), CONFIG);
+  }
+
+  function comparison(curves) {
+    return meanCurves(byId("comparison-plot"), curves, { xaxis: axis("epoch"), yaxis: axis("validation error", { ticksuffix: " %" }) });
   }
 
   /** The runs; if some repeat each other, first the means of the methods. */
@@ -161,5 +167,5 @@ Report.plots = (() => {
     }
   }
 
-  return { CONFIG, fit, axis, layout, curves, weights, comparison, comparisonTables, probabilities };
+  return { CONFIG, fit, axis, layout, burnInMark, meanCurves, curves, weights, comparison, comparisonTables, probabilities };
 })();
