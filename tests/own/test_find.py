@@ -43,16 +43,23 @@ def forms(values, kinds):
 
 
 def test_numbers_in_every_form(wine):
+    """One epoch finds no wrong label yet, but every label stands in its row."""
     for name, data, how in forms(*wine):
-        table, run = activebias.find_issues(data, epochs=20, **how)
+        table, run = activebias.find_issues(data, epochs=1, **how)
         assert list(table.columns) == [
             *("row", "label", "believed", "score", "suspected", "conflict", "duplicate", "part", "instance")
         ]
-        first = table.iloc[0]
-        assert (first["row"], first["label"][-1], first["believed"][-1]) == (WRONG, "2", "1"), name
         assert sorted(table["row"]) == list(range(178))
+        assert [int(label[-1]) for label in table["label"]] == wine[1][table["row"]].tolist(), name
         assert set(table["part"]) == {"training", "validation"}
         assert run.info.num_audited == 178
+
+
+def test_the_wrong_label_comes_first(wine):
+    values, kinds = wine
+    table, _ = activebias.find_issues(values.tolist(), [f"kind {k}" for k in kinds], epochs=20)
+    assert table.iloc[0][["row", "label", "believed"]].tolist() == [WRONG, "kind 2", "kind 1"]
+    assert table["suspected"].iloc[0]
 
 
 def test_the_run_is_kept_where_it_is_asked_for(wine, tmp_path):
@@ -73,10 +80,10 @@ def test_conflicts_and_duplicates(wine):
 
 
 def test_texts():
-    texts = [f"a {'good' if k % 2 else 'bad'} film, seen {k} times" for k in range(120)]
-    labels = ["high" if k % 2 else "low" for k in range(120)]
+    texts = [f"a {'good' if k % 2 else 'bad'} film, seen {k} times" for k in range(60)]
+    labels = ["high" if k % 2 else "low" for k in range(60)]
     labels[7] = "low"
-    table, run = activebias.find_issues(texts, labels, epochs=12, validation=0.1)
+    table, run = activebias.find_issues(texts, labels, epochs=8, validation=0.1)
     assert run.info.kind == "text"
     assert table["row"].iloc[0] == 7
     assert table["instance"].iloc[0].startswith("a good film, seen 7 times")
