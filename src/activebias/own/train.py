@@ -6,11 +6,13 @@ model has not yet memorised wrong labels. Validation instances are never trained
 their labels after every epoch are their history.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from activebias import ActiveBias
 from activebias.own.data import OwnData
@@ -22,7 +24,7 @@ from activebias.runs.outcome import outcome_of
 from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
-from activebias.training.fingerprint import digest_of, digest_of_settings
+from activebias.training.fingerprint import build_seeded, digest_of, digest_of_settings
 from activebias.training.loop import OBSERVED_STATE, OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
 
@@ -31,6 +33,7 @@ def train_own(
     data: OwnData,
     out: Path,
     *,
+    model: Callable[[], nn.Module] | None = None,
     method: str = "wtc",
     epochs: int = 30,
     burn_in: BurnIn = "auto",
@@ -38,12 +41,17 @@ def train_own(
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
 ) -> RunFolder:
-    """Train a small model on the user's data, and write the run folder `out`.
+    """Train a small model on the user's data, or the one that `model` builds, and write the folder `out`.
 
     A stopped run resumes from its checkpoint.
     """
     check_target(out)
-    run = _build_run(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
+    net = (
+        build_model(data.model, derived_generator(seed, "weights"))
+        if model is None
+        else build_seeded(model, derived_seed(seed, "weights"))
+    )
+    run = _build_run(data, net, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
     settings = {
         "state": OBSERVED_STATE,
         "method": method,
@@ -106,10 +114,12 @@ def _instances(data: OwnData, run: Run) -> Instances:
     )
 
 
-def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device: torch.device) -> Run:
-    """Build model, optimiser (Adam) and bias from the seed; "auto" lets the bias end the burn-in."""
+def _build_run(
+    data: OwnData, model: nn.Module, *, method: str, burn_in: BurnIn, seed: int, device: torch.device
+) -> Run:
+    """Build optimiser (Adam) and bias from the seed; "auto" lets the bias end the burn-in."""
     tokens = data.tokens
-    model = build_model(data.model, derived_generator(seed, "weights")).to(device)
+    model = model.to(device)
     bias = ActiveBias(
         method,
         num_instances=len(data.train) if tokens is None else tokens.num_instances,
