@@ -110,7 +110,7 @@ def test_paths_of_images(tmp_path):
 class Digits(Dataset):
     """Digits as tensors (1, 8, 8), with one wrong label."""
 
-    def __init__(self, number=250):
+    def __init__(self, number=400):
         digits = load_digits()
         self.images, self.names = digits.images[:number] / 16, [f"digit {k}" for k in digits.target[:number]]
         self.names[WRONG] = "digit 0"
@@ -134,8 +134,8 @@ def test_a_torch_data_set_with_a_model_of_ones_own():
     assert found.run.info.kind == "images"
     assert found.run.info.model["learning_rate"] == 0.01
     assert "Conv2d(1, 8" in found.run.info.model["built"]
-    again = activebias.find_issues(data, model=net, epochs=12, learning_rate=0.01)
-    pd.testing.assert_frame_equal(found.table, again.table)
+    first, second = (activebias.find_issues(data, model=net, epochs=1).table for _ in range(2))
+    pd.testing.assert_frame_equal(first, second)
     with pytest.raises(ValueError, match="build the model, and load"):
         load_model(found.run)
     net().load_state_dict(found.run.model_state())

@@ -46,12 +46,7 @@ def train_own(
     A stopped run resumes from its checkpoint.
     """
     check_target(out)
-    net = (
-        build_model(data.model, derived_generator(seed, "weights"))
-        if model is None
-        else build_seeded(model, derived_seed(seed, "weights"))
-    )
-    run = _build_run(data, net, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
+    run = build_run(data, model=model, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
     settings = {
         "state": OBSERVED_STATE,
         "method": method,
@@ -114,12 +109,21 @@ def _instances(data: OwnData, run: Run) -> Instances:
     )
 
 
-def _build_run(
-    data: OwnData, model: nn.Module, *, method: str, burn_in: BurnIn, seed: int, device: torch.device
+def build_run(
+    data: OwnData,
+    *,
+    model: Callable[[], nn.Module] | None,
+    method: str,
+    burn_in: BurnIn,
+    seed: int,
+    device: torch.device,
 ) -> Run:
-    """Build optimiser (Adam) and bias from the seed; "auto" lets the bias end the burn-in."""
+    """Build model, optimiser (Adam) and bias from the seed; "auto" lets the bias end the burn-in."""
     tokens = data.tokens
-    model = model.to(device)
+    if model is None:
+        net = build_model(data.model, derived_generator(seed, "weights")).to(device)
+    else:
+        net = build_seeded(model, derived_seed(seed, "weights")).to(device)
     bias = ActiveBias(
         method,
         num_instances=len(data.train) if tokens is None else tokens.num_instances,
@@ -138,8 +142,8 @@ def _build_run(
         tokens=tokens,
         scorer=_scorer(data),
     )
-    optimiser = torch.optim.Adam(model.parameters(), lr=data.learning_rate)
-    return Run(task, model, optimiser, {bias.method.name: bias}, observed=True)
+    optimiser = torch.optim.Adam(net.parameters(), lr=data.learning_rate)
+    return Run(task, net, optimiser, {bias.method.name: bias}, observed=True)
 
 
 def batch_size_for(num_examples: int, *, most: int = 128) -> int:
