@@ -16,11 +16,21 @@ class Page:
     def __init__(self, browser, downloads):
         self.browser, self.downloads = browser, downloads
 
-    def open(self, path, width=1400, height=900):
+    def resize(self, width, height=900):
         self.browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
+        return self
+
+    def forget(self):
+        """Remove what reports have stored in the browser."""
+        self.browser.execute_cdp_cmd(
+            "Storage.clearDataForOrigin", {"origin": "file://", "storageTypes": "local_storage"}
+        )
+
+    def open(self, path, width=1400, height=900):
+        self.resize(width, height)
         self.browser.get_log("browser")
         self.browser.get(path.as_uri())
         self.until(lambda: self.js("return document.documentElement.dataset.ready"), seconds=60)

@@ -15,21 +15,31 @@ from small_run import images, invoke
 WRONG = (3, 100, 140)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a folder with wines, three wrong labels among them, their run and its report."""
+    folder = tmp_path_factory.mktemp("wine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        frame = pd.read_csv(write_wine("wine.csv"))
+        for row in WRONG:
+            frame.loc[row, "target"] = (frame.loc[row, "target"] + 1) % 3
+        frame.to_csv("wine.csv", index=False)
+        for arguments in (
+            ("train", "--csv", "wine.csv", "--target", "target", "--epochs", 20, "--quiet"),
+            ("report", "runs/wine"),
+        ):
+            result = invoke(*arguments)
+            assert result.exit_code == 0, result.output
+    return folder
+
+
 @pytest.fixture
-def reported(tmp_path, monkeypatch):
-    """Return the report of a run on wines with three wrong labels, in the folder of the data."""
-    monkeypatch.chdir(tmp_path)
-    frame = pd.read_csv(write_wine("wine.csv"))
-    for row in WRONG:
-        frame.loc[row, "target"] = (frame.loc[row, "target"] + 1) % 3
-    frame.to_csv("wine.csv", index=False)
-    for arguments in (
-        ("train", "--csv", "wine.csv", "--target", "target", "--epochs", 20, "--quiet"),
-        ("report", "runs/wine"),
-    ):
-        result = invoke(*arguments)
-        assert result.exit_code == 0, result.output
-    return Path("report.html").resolve()
+def reported(page, trained, monkeypatch):
+    """Return the report of the run on wines, in the folder of the data; nothing is decided."""
+    monkeypatch.chdir(trained)
+    page.forget()
+    return trained / "report.html"
 
 
 def corrections(page):
@@ -50,7 +60,8 @@ def test_from_the_page_to_the_corrected_table(page, reported):
     cells = [page.find(f"tr[data-instance='{i}'] .decided").text for i in first]
     assert cells[2] == "kept"
     assert [cell[:2] for cell in cells[:2]] == ["→ ", "→ "]
-    page.open(reported)  # as after closing the browser's window
+    assert invoke("report", "runs/wine", "--out", "again.html").exit_code == 0
+    page.open(Path("again.html").resolve())  # another report of the run, later
     assert page.find("#decided").text == "3 decided: 2 changed, 1 kept."
     rows = corrections(page)
     assert list(rows[0])[:4] == ["row", "part", "label", "new_label"]
@@ -67,8 +78,6 @@ def test_from_the_page_to_the_corrected_table(page, reported):
 
 
 def test_buttons_other_class_undo_and_filters(page, reported):
-    page.open(reported)
-    page.js("localStorage.clear()")
     page.open(reported)
     page.press("n")
     instance = page.js("return Report.main.chosen()")
@@ -102,19 +111,16 @@ def test_buttons_other_class_undo_and_filters(page, reported):
 
 
 def test_decisions_belong_to_their_run(page, reported, tmp_path):
-    page.open(reported)
-    page.js("localStorage.clear(); Report.decisions.decide(0, 1)")
     other = make_run(tmp_path / "other", num=4, class_names=("a", "b"), inputs=images())
     assert invoke("report", other.path, "--out", "other.html").exit_code == 0
     page.open(Path("other.html").resolve())
-    assert page.find("#decided").text == "Nothing decided yet."
-    assert invoke("report", "runs/wine", "--out", "again.html").exit_code == 0
-    page.open(Path("again.html").resolve())
+    page.js("Report.decisions.decide(0, 1)")
     assert page.find("#decided").text.startswith("1 decided")
+    page.open(reported)
+    assert page.find("#decided").text == "Nothing decided yet."
     page.js("localStorage.setItem('activebias corrections ' + Report.main.current().digest, 'no json')")
     page.open(reported)  # damaged, and no error
     assert page.find("#decided").text == "Nothing decided yet."
-    page.js("localStorage.clear()")
 
 
 def test_words_are_corrected_by_sentence_and_word(page, tmp_path, monkeypatch):

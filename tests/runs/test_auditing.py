@@ -230,3 +230,48 @@ def test_the_function_stays_a_function_whatever_is_imported():
     # A module of the same name would take its place in the package as soon as anyone imports it.
     code = "import activebias.runs.auditing, activebias as ab; ab.audit([[0.5]]); assert callable(ab.audit)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def probabilities(*shape):
+    drawn = np.random.default_rng(0).random(shape)
+    return drawn / drawn.sum(-1, keepdims=True)
+
+
+def test_pred_probs_in_place_of_a_history():
+    pred_probs, labels = probabilities(50, 4), np.arange(50) % 4
+    found = ab.audit(labels=labels, pred_probs=pred_probs)
+    own = pred_probs[np.arange(50), labels]
+    others = pred_probs.copy()
+    others[np.arange(50), labels] = 0
+    np.testing.assert_allclose(found.score, others.max(1) / (others.max(1) + own.clip(LEAST_PROBABILITY)))
+    assert found.believed.tolist() == pred_probs.argmax(1).tolist()
+    assert (found.visits == 1).all()
+    tensors = ab.audit(labels=torch.tensor(labels), pred_probs=torch.tensor(pred_probs).float())
+    np.testing.assert_allclose(tensors.score, found.score, rtol=1e-5)
+
+
+def test_pred_probs_of_several_models_are_visits():
+    pred_probs, labels = probabilities(3, 50, 4), np.arange(50) % 4
+    found = ab.audit(labels=labels, pred_probs=pred_probs)
+    same = ab.audit(pred_probs[:, np.arange(50), labels].T, labels, pred_probs.mean(0))
+    np.testing.assert_allclose(found.score, same.score)
+    assert (found.visits == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "a `history` or `pred_probs` to audit, but got neither"),
+        ({"pred_probs": probabilities(5, 3)}, "`labels` beside `pred_probs`"),
+        ({"pred_probs": probabilities(5, 3), "labels": [0] * 5, "rival": [0.5] * 5}, "`pred_probs` replaces"),
+        ({"pred_probs": probabilities(5, 3), "labels": [3] * 5}, "from 0 to 2, the classes of `pred_probs`"),
+        ({"pred_probs": probabilities(5, 3), "labels": [0] * 4}, r"shape \(5,\), but got \(4,\)"),
+        ({"pred_probs": np.full((5, 3), 2.0), "labels": [0] * 5}, "sums from 6 to 6: logits need a softmax"),
+        ({"pred_probs": np.full((5, 3), np.nan), "labels": [0] * 5}, "logits need a softmax"),
+        ({"pred_probs": np.ones(5), "labels": [0] * 5}, r"\(N, C\), or \(M, N, C\) of M models, but got"),
+        ({"pred_probs": np.ones((5, 1), int), "labels": [0] * 5}, "floats of shape"),
+    ],
+)
+def test_pred_probs_that_cannot_be_audited(given, message):
+    with pytest.raises(ValueError, match=message):
+        ab.audit(**given)

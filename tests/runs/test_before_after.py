@@ -69,6 +69,12 @@ def test_words_are_compared_one_by_one():
     assert found.num_common == len(words) - found.relabelled
 
 
+def shown_comparison():
+    text = Path("report.html").read_text()
+    start = text.index('id="report-data">') + len('id="report-data">')
+    return json.loads(text[start : text.index("</script>", start)])["comparison"]
+
+
 def test_the_report_says_it_and_shows_no_errors_that_mislead(tmp_path):
     noisy_wine()
     train("--csv", "wine.csv", "--target", "target")
@@ -76,16 +82,46 @@ def test_the_report_says_it_and_shows_no_errors_that_mislead(tmp_path):
     said = " ".join(invoke("report", "runs/wine", "runs/right").stdout.split())
     assert "% were predicted wrong before and" in said
     assert "too few rows to compare two errors (fewer than 100)" in said
-    text = Path("report.html").read_text()
-    start = text.index('id="report-data">') + len('id="report-data">')
-    comparison = json.loads(text[start : text.index("</script>", start)])["comparison"]
+    comparison = shown_comparison()
     assert comparison["hides_errors"]
     assert [row[-2:] for row in comparison["rows"]] == [["not comparable"] * 2] * 2
     value = json.loads(invoke("report", "runs/wine", "runs/right", "--json").stdout)
     assert value["before_after"]["relabelled"] > 0
     again = invoke("report", "runs/wine", "runs/wine").stdout
     assert "0 fixed, 0 broken" in " ".join(again.split())
-    assert "hides_errors" not in Path("report.html").read_text().split('id="report-data">')[1][:2000]
+    assert "hides_errors" not in shown_comparison()
+
+
+def test_three_runs_whose_validation_parts_differ():
+    noisy_wine()
+    target = ("--target", "target")
+    train("--csv", "wine.csv", *target)
+    train("--csv", "wine.csv", *target, "--method", "scan", "--out", "runs/scan")
+    train("--csv", "right.csv", "--like", "runs/wine")
+    assert invoke("report", "runs/wine", "runs/scan", "runs/right").exit_code == 0
+    found = shown_comparison()
+    assert found["hides_errors"]
+    assert [row[-2:] for row in found["rows"]] == [["not comparable"] * 2] * 3
+    assert [sentence.split(":")[0] for sentence in found["sentences"]] == [
+        "wine (before) and scan (after)",
+        "wine (before) and right (after)",
+    ]
+    assert "Left out" not in found["sentences"][0]
+    assert "with another label" in found["sentences"][1]
+
+
+def test_repeated_runs_need_the_same_parts_for_every_method():
+    noisy_wine()
+    for method, seed in (("wtc", 0), ("wtc", 1), ("scan", 0), ("scan", 1), ("scan", 2)):
+        options = ("--method", method, "--seed", seed, "--out", f"{method}{seed}")
+        train("--csv", "wine.csv", "--target", "target", *options)
+    assert invoke("report", "wtc0", "scan0", "wtc1", "scan1").exit_code == 0
+    assert "hides_errors" not in shown_comparison()
+    assert invoke("report", "wtc0", "scan1", "wtc1", "scan2").exit_code == 0
+    found = shown_comparison()
+    assert found["hides_errors"]
+    assert [row[-2:] for row in found["means"]["rows"]] == [["not comparable"] * 2] * 2
+    assert "Train all methods with the same seeds" in found["sentences"][0]
 
 
 def test_what_the_sentences_say():

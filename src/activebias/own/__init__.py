@@ -6,6 +6,7 @@ from activebias._lazy import lazy_names
 
 if TYPE_CHECKING:
     from activebias.own.data import OwnData as OwnData
+    from activebias.own.folds import cross_fit as cross_fit
     from activebias.own.images import read_images as read_images
     from activebias.own.models import load_model as load_model
     from activebias.own.tables import read_table as read_table
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "OwnData": "data",
+    "cross_fit": "folds",
     "load_model": "models",
     "read_images": "images",
     "read_table": "tables",

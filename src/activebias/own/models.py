@@ -133,6 +133,8 @@ class SmallTagger(nn.Module):
         return logits
 
 
+# The name of a model that `find_issues` got from the user.
+OWN_MODEL = "a model of your own"
 MODELS = {"SmallCNN": SmallCNN, "RowNet": RowNet, "SmallTagger": SmallTagger}
 
 
@@ -152,6 +154,11 @@ def load_model(run: RunFolder, *, best: bool = False) -> nn.Module:
     It has the weights of the end, or with `best` those of the epoch with the lowest validation error. That
     error is too low for new data, since the epoch was chosen by it.
     """
+    if run.info.model.get("name") == OWN_MODEL:
+        raise ValueError(
+            f"{run.path} was trained with a model of your own: build the model, and load "
+            "`run.model_state()` into it."
+        )
     model = build_model(run.info.model, torch.Generator())
     model.load_state_dict(run.model_state(best=best))
     return model.eval()

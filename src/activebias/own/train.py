@@ -6,11 +6,13 @@ model has not yet memorised wrong labels. Validation instances are never trained
 their labels after every epoch are their history.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from activebias import ActiveBias
 from activebias.own.data import OwnData
@@ -22,7 +24,7 @@ from activebias.runs.outcome import outcome_of
 from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
-from activebias.training.fingerprint import digest_of, digest_of_settings
+from activebias.training.fingerprint import build_seeded, digest_of, digest_of_settings
 from activebias.training.loop import OBSERVED_STATE, OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
 
@@ -31,6 +33,7 @@ def train_own(
     data: OwnData,
     out: Path,
     *,
+    model: Callable[[], nn.Module] | None = None,
     method: str = "wtc",
     epochs: int = 30,
     burn_in: BurnIn = "auto",
@@ -38,12 +41,12 @@ def train_own(
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
 ) -> RunFolder:
-    """Train a small model on the user's data, and write the run folder `out`.
+    """Train a small model on the user's data, or the one that `model` builds, and write the folder `out`.
 
     A stopped run resumes from its checkpoint.
     """
     check_target(out)
-    run = _build_run(data, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
+    run = build_run(data, model=model, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
     settings = {
         "state": OBSERVED_STATE,
         "method": method,
@@ -106,10 +109,21 @@ def _instances(data: OwnData, run: Run) -> Instances:
     )
 
 
-def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device: torch.device) -> Run:
+def build_run(
+    data: OwnData,
+    *,
+    model: Callable[[], nn.Module] | None,
+    method: str,
+    burn_in: BurnIn,
+    seed: int,
+    device: torch.device,
+) -> Run:
     """Build model, optimiser (Adam) and bias from the seed; "auto" lets the bias end the burn-in."""
     tokens = data.tokens
-    model = build_model(data.model, derived_generator(seed, "weights")).to(device)
+    if model is None:
+        net = build_model(data.model, derived_generator(seed, "weights")).to(device)
+    else:
+        net = build_seeded(model, derived_seed(seed, "weights")).to(device)
     bias = ActiveBias(
         method,
         num_instances=len(data.train) if tokens is None else tokens.num_instances,
@@ -128,8 +142,8 @@ def _build_run(data: OwnData, *, method: str, burn_in: BurnIn, seed: int, device
         tokens=tokens,
         scorer=_scorer(data),
     )
-    optimiser = torch.optim.Adam(model.parameters(), lr=data.learning_rate)
-    return Run(task, model, optimiser, {bias.method.name: bias}, observed=True)
+    optimiser = torch.optim.Adam(net.parameters(), lr=data.learning_rate)
+    return Run(task, net, optimiser, {bias.method.name: bias}, observed=True)
 
 
 def batch_size_for(num_examples: int, *, most: int = 128) -> int:

@@ -22,7 +22,7 @@ from activebias.report.encoding import Blobs, quantised, script_json, visits_kep
 from activebias.report.repeats import repeats
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
-from activebias.runs.before_after import BeforeAfter, compare_before_after
+from activebias.runs.before_after import BeforeAfter, compare_with_first
 from activebias.runs.folder import RunFolder
 
 SCRIPTS = (
@@ -66,17 +66,18 @@ def write_report(
         raise ValueError(
             f"{out} is a folder: `out` names the HTML file to write, such as {out / 'report.html'}."
         )
-    before_after = compare_before_after(*runs) if len(runs) == 2 else None
-    text = render([view_run(run) for run in runs], image_budget=image_budget, before_after=before_after)
+    text = render(
+        [view_run(run) for run in runs], image_budget=image_budget, before_after=compare_with_first(runs)
+    )
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return out
 
 
 def render(
-    views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET, before_after: BeforeAfter | None = None
+    views: Sequence[RunView], *, image_budget: int = IMAGE_BUDGET, before_after: Sequence[BeforeAfter] = ()
 ) -> str:
-    """Return the page for the given runs; `before_after` compares two of them."""
+    """Return the page for the given runs; `before_after` compares the first with each of the others."""
     blobs = Blobs()
     names = distinct_names(views)
     runs = [
@@ -86,7 +87,7 @@ def render(
     data: dict[str, Any] = {"runs": runs}
     if len(views) > 1:
         table = summary.comparison(views, names) | repeats(views, names)
-        data["comparison"] = with_before_after(table, before_after, views[0].info.kind)
+        data["comparison"] = with_before_after(table, views, names, before_after)
     scripts = [plotly_source(), *(asset(name) for name in SCRIPTS)]
     return Template(asset("page.html")).substitute(
         policy=html.escape(content_policy(scripts)),

@@ -19,6 +19,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 # A visit that found the label impossible must not outweigh all the others.
 LEAST_PROBABILITY = 1e-3
 VARIANCE_TOLERANCE = 1e-12
+# Sums of class probabilities in float16 differ from 1 by about 1e-3.
+SUM_TOLERANCE = 1e-2
 
 
 class Summary(NamedTuple):
@@ -79,7 +81,13 @@ class Audit:
 
 
 def audit(
-    history: Any, labels: Any = None, believed: Any = None, *, rival: Any = None, prior: float | None = None
+    history: Any = None,
+    labels: Any = None,
+    believed: Any = None,
+    *,
+    rival: Any = None,
+    prior: float | None = None,
+    pred_probs: Any = None,
 ) -> Audit:
     """Rank the instances by how likely their label is wrong, from what was predicted in training.
 
@@ -88,6 +96,9 @@ def audit(
 
     The entry 1/C that every history begins with is no visit and does not count. A window may have pushed
     it out, and that cannot always be seen: so the oldest entry is left out where it is exactly 1/C.
+
+    Out-of-sample probabilities of any model, as cleanlab uses them, are audited without a history: give them
+    as `pred_probs`, with `labels`.
 
     >>> bias = ActiveBias("scan", num_instances=3, num_classes=10)
     >>> for epoch, prob in enumerate([[0.3, 0.1, 0.2], [0.8, 0.1, 0.6], [1.0, 0.4, 0.7]]):
@@ -110,7 +121,15 @@ def audit(
         rival: the mean probability of the strongest class but the label's; class probabilities as
             `believed`, with `labels`, already say it.
         prior: with arrays, the value 1/C that the histories begin with; None if they begin with a visit.
+        pred_probs: in place of a history, class probabilities from models that did not train on the instance,
+            (N, C), or (M, N, C) of M models; each model counts as a visit.
     """
+    if pred_probs is not None:
+        if not (history is believed is rival is prior is None):
+            raise ValueError("`pred_probs` replaces `history`, `believed`, `rival` and `prior`: give one.")
+        history, believed = _from_pred_probs(pred_probs, labels)
+    elif history is None:
+        raise ValueError("Expected a `history` or `pred_probs` to audit, but got neither.")
     number, parts = _parts(history, prior)
     label = None if labels is None else _classes("labels", _array("labels", labels), number)
     believed_class, known_rival = _beliefs(believed, label, number)
@@ -263,6 +282,33 @@ def _checked_arrays(history: Any, prior: float | None) -> tuple[npt.NDArray[Any]
             f"Expected `prior` to be 1 / (number of classes), above 0 and at most 1/2, but got {prior}."
         )
     return values, valid
+
+
+def _from_pred_probs(pred_probs: Any, labels: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the probability of every label by every model, (N, M), and the mean class probabilities."""
+    if labels is None:
+        raise ValueError("Expected `labels` beside `pred_probs`, but got None: pass the labels, from 0 on.")
+    array = _array("pred_probs", pred_probs)
+    models = array[None] if array.ndim == 2 else array
+    if models.ndim != 3 or not models.size or models.dtype.kind != "f":
+        raise ValueError(
+            "Expected `pred_probs` to hold floats of shape (N, C), or (M, N, C) of M models, but got "
+            f"{array.dtype} of shape {array.shape}."
+        )
+    totals = models.sum(-1)
+    if not is_probability(models).all() or not (abs(totals - 1) < SUM_TOLERANCE).all():
+        raise ValueError(
+            "Expected `pred_probs` to hold probabilities that sum to 1 for every instance, but got sums from "
+            f"{totals.min():g} to {totals.max():g}: logits need a softmax first."
+        )
+    _, number, num_classes = models.shape
+    label = _classes("labels", _array("labels", labels), number)
+    if label.min() < 0 or label.max() >= num_classes:
+        raise ValueError(
+            f"Expected `labels` to be from 0 to {num_classes - 1}, the classes of `pred_probs`, but got "
+            f"{label.min()} to {label.max()}."
+        )
+    return np.clip(models[:, np.arange(number), label].T, 0, 1), models.mean(0)
 
 
 def _array(name: str, values: Any) -> npt.NDArray[Any]:

@@ -5,6 +5,7 @@ validation part were corrected: then the error falls although the model is no be
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any, final
@@ -111,6 +112,12 @@ def compare_before_after(before: RunFolder, after: RunFolder) -> BeforeAfter | N
         fixed=sum(now and not was for was, now in right),
         broken=sum(was and not now for was, now in right),
     )
+
+
+def compare_with_first(runs: Sequence[RunFolder]) -> list[BeforeAfter]:
+    """Compare the first run with each of the others; an empty list if a run does not know its inputs."""
+    found = [compare_before_after(runs[0], run) for run in runs[1:]]
+    return [each for each in found if each is not None] if None not in found else []
 
 
 def _validated(folder: RunFolder) -> dict[tuple[Any, ...], bool] | None:

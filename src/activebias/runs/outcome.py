@@ -6,6 +6,11 @@ from typing import Any
 from activebias import ActiveBias
 from activebias.runs.contents import RunInfo
 
+# A model has memorised if its validation error rises by so many points after the first half of the training,
+# and its training error is below this share of the lowest validation error.
+LEAST_RISE = 2.0
+MOST_SHARE = 0.25
+
 
 def outcome_of(
     bias: ActiveBias,
@@ -21,7 +26,11 @@ def outcome_of(
         "burn_in": epochs if end is None else min(end, epochs),
         "window": bias.history.window,
         "curves": {"train_error": list(train_error), "validation_error": list(validation_error)},
-        "warnings": (*warnings, *_without_emphasis(bias, validation_error)),
+        "warnings": (
+            *warnings,
+            *_without_emphasis(bias, validation_error),
+            *(() if warnings else memorised(train_error, validation_error)),  # said already
+        ),
     }
 
 
@@ -42,6 +51,26 @@ def _without_emphasis(bias: ActiveBias, validation_error: Sequence[float]) -> li
     return [
         f"The burn-in never ended, so that no instance was emphasised: the validation error {reason}. "
         f"Train for more than {plural(epochs, 'epoch', 'epochs')}, or give `--burn-in`."
+    ]
+
+
+def memorised(train_error: Sequence[float], validation_error: Sequence[float]) -> list[str]:
+    """Warn of a model that memorised the labels after its best epoch, and advise a shorter training.
+
+    >>> memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 27.0, 28.0])[0][:68]
+    'The validation error was lowest after epoch 2 of 4 and has risen by '
+    >>> memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 23.0, 28.0])
+    []
+    """
+    epochs, lowest = len(validation_error), min(validation_error)
+    best, rise = list(validation_error).index(lowest) + 1, validation_error[-1] - lowest
+    if best > epochs / 2 or rise < LEAST_RISE or train_error[-1] > MOST_SHARE * lowest:
+        return []
+    return [
+        f"The validation error was lowest after epoch {best} of {epochs} and has risen by {rise:.1f} points, "
+        f"while the training error fell to {train_error[-1]:.1f} %: the model memorised labels, wrong labels "
+        f"too. An audit finds more wrong labels after a shorter training: `--epochs {best} --burn-in "
+        f"{best // 2}`."
     ]
 
 

@@ -135,7 +135,7 @@ Report.plots = (() => {
   function fillTable(node, table) {
     fill(node.tHead, make("tr", {}, ...table.columns.map((name, i) => make("th", { scope: "col", class: i ? "number" : null }, name))));
     fill(node.tBodies[0], ...table.rows.map((cells) =>
-      make("tr", {}, ...cells.map((cell, i) => (i ? make("td", { class: "number" }, cell) : make("th", { scope: "row" }, cell))))));
+      make("tr", {}, ...cells.map((cell, i) => (i ? make("td", { class: "number", "data-name": table.columns[i] }, cell) : make("th", { scope: "row" }, cell))))));
   }
 
   /** One instance's probability of its label, visit by visit. */

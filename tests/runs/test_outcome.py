@@ -1,0 +1,24 @@
+"""Warnings about a finished training."""
+
+import pytest
+
+from activebias.runs.outcome import memorised
+
+
+def test_the_shorter_training_is_named():
+    (text,) = memorised([30.0, 12.0, 8.0, 4.0, 2.0, 0.5], [30.0, 25.0, 24.0, 26.0, 27.0, 29.3])
+    assert "after epoch 3 of 6 and has risen by 5.3 points" in text
+    assert text.endswith("`--epochs 3 --burn-in 1`.")
+
+
+@pytest.mark.parametrize(
+    ("train", "validation"),
+    [
+        ([30.0, 12.0, 8.0, 0.5], [30.0, 29.0, 24.0, 29.0]),  # the best epoch is late
+        ([30.0, 12.0, 8.0, 0.5], [30.0, 24.0, 25.0, 25.9]),  # it rose by little
+        ([30.0, 22.0, 21.0, 20.0], [30.0, 24.0, 26.0, 28.0]),  # and not by memorising
+        ([5.0], [9.0]),
+    ],
+)
+def test_no_warning_otherwise(train, validation):
+    assert memorised(train, validation) == []
