@@ -100,7 +100,7 @@ def test_a_teacher_goes_with_the_tasks_and_comes_back_trained(tmp_path, address)
 
 def test_an_error_of_a_task_is_raised_here(tmp_path, address):
     too_large = replace(lab_worker.small_recipe(), batch_size=1000)
-    with pytest.raises(ValueError, match="Expected `batch_size` to be at most the number of training"):
+    with pytest.raises(ValueError, match=r"^Expected `batch_size` to be at most the number of training"):
         run_trials(too_large, **TRIALS, place=Place(tmp_path), spread=OnRay(address))
 
 

@@ -142,19 +142,18 @@ class _Tasks:
         for share in shares:
             on_device = replace(share, place=replace(share.place, device=self.device))
             pending[task.remote(on_device, self.dataset, files)] = share
-        try:
-            while pending:
-                (done,), _ = ray.wait(list(pending), num_returns=1)
-                _take_in(pending[done], self._result(done), listener)
-                del pending[done]
-        finally:
-            for other in pending:
-                ray.cancel(other, force=True)
+        # After an error or Ctrl-C, `ray.shutdown` ends the tasks of this process. `ray.cancel` of a task that
+        # is just done can crash the process (Ray 2.60: "Tried to complete task that was not pending").
+        while pending:
+            (done,), _ = ray.wait(list(pending), num_returns=1)
+            _take_in(pending.pop(done), self._result(done), listener)
 
     def _result(self, task: Any) -> Trained:
         lost = self.ray.exceptions
         try:
             return self.ray.get(task)  # type: ignore[no-any-return]
+        except lost.RayTaskError as error:
+            raise error.cause from None  # the error itself, without the traceback of the worker in its text
         except (lost.WorkerCrashedError, lost.NodeDiedError, lost.OutOfMemoryError) as error:
             raise RuntimeError(
                 f"Ray lost the workers of a task {_MOST_RETRIES + 1} times ({error}): if their RAM is too "
