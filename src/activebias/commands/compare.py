@@ -6,10 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from activebias.commands.shared import (
+    Conll,
+    Csv,
     Data,
     Debug,
     Device,
     Devices,
+    Images,
     Json,
     NoiseText,
     NumTrials,
@@ -17,8 +20,10 @@ from activebias.commands.shared import (
     Out,
     Quiet,
     Ray,
+    RecipeOrData,
     Seed,
     SideBySide,
+    Target,
     print_json,
     reports_errors,
     show,
@@ -39,21 +44,11 @@ Search = Annotated[
 )
 @reports_errors
 def compare(
-    recipe_name: Annotated[
-        str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="The column of the table with the labels.")
-    ] = None,
-    conll: Annotated[
-        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
-    ] = None,
+    recipe_name: RecipeOrData = None,
+    images: Images = None,
+    csv: Csv = None,
+    target: Target = None,
+    conll: Conll = None,
     methods: Annotated[
         str | None,
         typer.Option(

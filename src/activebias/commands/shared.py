@@ -48,6 +48,20 @@ SideBySide = Annotated[
     typer.Option("--side-by-side", min=1, help="Most models trained at once (default: as many as fit)."),
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
+# Own data in place of a recipe.
+RecipeOrData = Annotated[
+    str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
+]
+Images = Annotated[
+    Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")
+]
+Csv = Annotated[
+    Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
+]
+Target = Annotated[str | None, typer.Option("--target", help="The column of the table with the labels.")]
+Conll = Annotated[
+    Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
+]
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `activebias train` wrote.")]
 

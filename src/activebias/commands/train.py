@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from activebias.commands.shared import (
+    Conll,
+    Csv,
     Data,
     Debug,
     Device,
+    Images,
     Json,
     NoiseText,
     OnceCommand,
     Quiet,
+    RecipeOrData,
+    Target,
     print_json,
     reports_errors,
     say,
@@ -32,21 +37,11 @@ SHOWN = 5
 @app.command(cls=OnceCommand, epilog="Example: activebias train --images photos --out runs/photos")
 @reports_errors
 def train(
-    recipe_name: Annotated[
-        str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Own data: a table (CSV, TSV or parquet), with --target.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="The column of the table with the labels.")
-    ] = None,
-    conll: Annotated[
-        Path | None, typer.Option("--conll", help="Own data: text with a word and its tag per line.")
-    ] = None,
+    recipe_name: RecipeOrData = None,
+    images: Images = None,
+    csv: Csv = None,
+    target: Target = None,
+    conll: Conll = None,
     validation: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import find_side
-from activebias.lab.side_by_side import Lane, in_groups
+from activebias.lab.side_by_side import in_groups, lanes_of
 from activebias.lab.trials import Missing, count_epochs, missing_runs, train_trials
 
 Event = tuple[str, Any]
@@ -68,12 +68,7 @@ def in_shares(
     shares = []
     total = sum(map(len, missing.values()))
     for scans in (True, False):
-        lanes = [
-            Lane(seed, *side)
-            for seed, group in missing.items()
-            for side in group
-            if (side.method.order == "scan") is scans
-        ]
+        lanes = lanes_of(missing, scans=scans)
         if not lanes:
             continue
         most = -(-total // num_workers)

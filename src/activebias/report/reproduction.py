@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, NamedTuple, final
@@ -85,7 +85,7 @@ def write_reproduction(
         sentences=_paragraphs(sentences),
         overview=_table(overview),
         rows="\n".join(map(_section, rows)),
-        written=datetime.now(UTC).strftime("%d %B %Y"),
+        written=datetime.now(timezone.utc).strftime("%d %B %Y"),
         data=script_json({"rows": [_data(row) for row in rows]}),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )

@@ -8,11 +8,12 @@ from activebias.training.reading import DataError, read_bytes
 
 def digest(path: Path, algorithm: str) -> str:
     """Return the hexadecimal checksum of a file."""
+    found = hashlib.new(algorithm, usedforsecurity=False)
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(
-                file, lambda: hashlib.new(algorithm, usedforsecurity=False)
-            ).hexdigest()
+            while part := file.read(2**20):
+                found.update(part)
+        return found.hexdigest()
     except OSError as error:
         raise DataError(
             f"{path} cannot be read ({error.strerror or error}): check that the file exists."

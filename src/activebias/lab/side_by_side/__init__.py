@@ -4,6 +4,7 @@ This package is the door: the lab uses the first five names. The other names are
 """
 
 from activebias.lab.side_by_side.group import in_groups as in_groups
+from activebias.lab.side_by_side.group import lanes_of as lanes_of
 from activebias.lab.side_by_side.schedule import can_stack as can_stack
 from activebias.lab.side_by_side.schedule import run_side_by_side as run_side_by_side
 from activebias.lab.side_by_side.stopped import remove_finished as remove_finished

@@ -14,6 +14,7 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.prepared import Prepared, prepare, trial_result
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.sides import Side
 from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of
 from activebias.lab.side_by_side.training import Lane, SideBySide
@@ -43,6 +44,16 @@ def epochs_of(recipe: Recipe, lanes: Iterable[Lane]) -> int:
 def burn_in_lanes(lanes: Iterable[Lane]) -> list[Lane]:
     """Return the lanes of the burn-in that lanes share: one per trial and setting, sorted."""
     return sorted({lane.in_burn_in for lane in lanes}, key=lambda lane: (lane.setting.rank, lane.seed))
+
+
+def lanes_of(missing: Mapping[int, Sequence[Side]], *, scans: bool) -> list[Lane]:
+    """Return the missing trials of methods that scan, or of methods that draw: they never train together."""
+    return [
+        Lane(seed, *side)
+        for seed, group in missing.items()
+        for side in group
+        if (side.method.order == "scan") is scans
+    ]
 
 
 def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:

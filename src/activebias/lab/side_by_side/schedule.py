@@ -15,7 +15,7 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.sides import Side
 from activebias.lab.experiment.splitting import split_rows
 from activebias.lab.models import LabModel
-from activebias.lab.side_by_side.group import Group, epochs_of, in_groups
+from activebias.lab.side_by_side.group import Group, epochs_of, in_groups, lanes_of
 from activebias.lab.side_by_side.plan import most_models
 from activebias.lab.side_by_side.stacking import stacks_equally
 from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of, stopped_groups
@@ -75,12 +75,7 @@ def run_side_by_side(
     fitted: list[int] = []  # group sizes that fitted after running out of RAM
     make = partial(Group, recipe, dataset, place=place, listener=listener, teacher=teacher)
     for scans in (True, False):
-        lanes = [
-            Lane(seed, *side)
-            for seed, group in missing.items()
-            for side in group
-            if (side.method.order == "scan") is scans
-        ]
+        lanes = lanes_of(missing, scans=scans)
         if not lanes:
             continue
         # Stopped groups resume unchanged, even if the free RAM now suggests other groups.
