@@ -4,7 +4,7 @@ import base64
 import hashlib
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
@@ -88,18 +88,24 @@ def render(
     if len(views) > 1:
         table = summary.comparison(views, names) | repeats(views, names)
         data["comparison"] = with_before_after(table, views, names, before_after)
-    scripts = [plotly_source(), *(asset(name) for name in SCRIPTS)]
-    return Template(asset("page.html")).substitute(
-        policy=html.escape(content_policy(scripts)),
-        version=html.escape(__version__),
-        title=html.escape(runs[0]["title"]),
-        style=asset("style.css"),
-        score=SCORE,
-        correctness=CORRECTNESS,
+    parts = {"score": SCORE, "correctness": CORRECTNESS, "blobs": blobs.html()}
+    return fill("page.html", title=runs[0]["title"], scripts=SCRIPTS, data=data, **parts)
+
+
+def fill(template: str, *, title: str, scripts: Sequence[str], data: Mapping[str, Any], **parts: str) -> str:
+    """Return a page that is complete in itself: `parts` are put into the template, plotly comes first."""
+    sources = [plotly_source(), *map(asset, scripts)]
+    names = {"version": html.escape(__version__), "title": html.escape(title)}
+    head = Template(asset("head.html")).substitute(
+        policy=html.escape(content_policy(sources)), style=asset("style.css"), **names
+    )
+    return Template(asset(template)).substitute(
+        head=head,
         written=datetime.now(timezone.utc).strftime("%d %B %Y"),
         data=script_json(data),
-        blobs=blobs.html(),
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+        scripts="\n".join(f"<script>{source}</script>" for source in sources),
+        **names,
+        **parts,
     )
 
 

@@ -3,15 +3,11 @@
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-from string import Template
 from typing import Any, Literal, NamedTuple, final
 
-from activebias import __version__
 from activebias.internal import replacing
-from activebias.report.encoding import script_json
-from activebias.report.page import asset, content_policy, plotly_source
+from activebias.report.page import fill, plotly_source
 
 _SCRIPTS = ("dom.js", "plots.js", "reproduction.js")
 
@@ -76,18 +72,14 @@ def write_reproduction(
     rows: Sequence[Row], out: Path, *, title: str, sentences: Sequence[str], overview: Table
 ) -> Path:
     """Write the page atomically to the file `out`."""
-    scripts = [plotly_source(), *map(asset, _SCRIPTS)]
-    text = Template(asset("reproduction.html")).substitute(
-        policy=html.escape(content_policy(scripts)),
-        version=html.escape(__version__),
-        title=html.escape(title),
-        style=asset("style.css"),
+    text = fill(
+        "reproduction.html",
+        title=title,
+        scripts=_SCRIPTS,
+        data={"rows": [_data(row) for row in rows]},
         sentences=_paragraphs(sentences),
         overview=_table(overview),
         rows="\n".join(map(_section, rows)),
-        written=datetime.now(timezone.utc).strftime("%d %B %Y"),
-        data=script_json({"rows": [_data(row) for row in rows]}),
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
