@@ -281,6 +281,29 @@ def draw_and_update(num_instances, num_rounds):
     }
 
 
+def bounded_weights(max_weight, num_rounds):
+    """Weights of a batch of 128 of a million with `max_weight`, which passes over all scores, and without."""
+    everything, index = torch.arange(1_000_000), torch.randint(1_000_000, (128,))
+    biases = {
+        name: ab.ActiveBias("wpv", num_instances=len(everything), num_classes=10, window=5, max_weight=bound)
+        for name, bound in (("bounded", max_weight), ("free", None))
+    }
+    for bias in biases.values():
+        bias.set_epoch(0)
+        for seed in range(4):
+            probs = torch.rand(len(everything), generator=torch.Generator().manual_seed(seed)) ** 3
+            bias.record(everything, probs)
+    seconds = alternate(
+        {name: lambda bias=bias: bias.weight(index) for name, bias in biases.items()}, num_rounds
+    )
+    return {
+        "what": f"weights of 128 of 1,000,000, max_weight {max_weight}",
+        "bounded_ms": 1e3 * seconds["bounded"],
+        "free_ms": 1e3 * seconds["free"],
+        "largest_weight": biases["free"].weights().max().item(),
+    }
+
+
 def memory():
     """Bytes an instance, all told, for the usual choices."""
     rows = []
@@ -335,6 +358,7 @@ def main():
         measure(draws_of_a_loader(min(sizes[-1], 10_000_000), rounds // 4))
         for size in sizes:
             measure(draw_and_update(size, rounds))
+        measure(*(bounded_weights(bound, rounds) for bound in (1.5, 5.0)))
         measure(*memory())
     machine = {
         "machine": platform.machine(),

@@ -10,16 +10,15 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertForTokenClassification,
-    TrainingArguments,
 )
 
 import activebias as ab
 from activebias.integrations.huggingface import ActiveBiasTrainer
-from language_run import make_language_trainer
+from language_run import make_language_trainer, training_arguments
 
 # Method, task, and over how many parts of a step the gradients are accumulated.
 RANK_CASES = [("wpv", "sequence", 1), ("wtc", "tagging", 2), ("we", "language", 2)]
-NUM_SAMPLES, NUM_CLASSES, STEP_SIZE = 50, 3, 8  # the last step of an epoch has two samples
+NUM_SAMPLES, NUM_CLASSES = 50, 3  # the last step of an epoch has two samples
 
 
 def samples(tagging: bool) -> list[dict]:
@@ -90,21 +89,7 @@ def make_trainer(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return trainer_class(
         model=model,
-        args=TrainingArguments(
-            **{
-                "output_dir": str(folder),
-                "num_train_epochs": 3,
-                "per_device_train_batch_size": STEP_SIZE // (accumulate * world_size),
-                "gradient_accumulation_steps": accumulate,
-                "max_grad_norm": 0.0,
-                "save_strategy": "no",
-                "report_to": "none",
-                "use_cpu": True,
-                "disable_tqdm": True,
-                "dataloader_pin_memory": False,
-                **arguments,
-            }
-        ),
+        args=training_arguments(folder, 3, accumulate, world_size, **arguments),
         train_dataset=samples(tagging),
         eval_dataset=samples(tagging),
         data_collator=collate,

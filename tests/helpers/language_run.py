@@ -108,6 +108,25 @@ def make_words(kind: str) -> ab.TokenIndex:
     return ab.TokenIndex.from_dataset(texts(), shift=kind in ("gpt2", "llama"))
 
 
+def training_arguments(
+    folder: Path, num_epochs: int, accumulate: int, world_size: int, **arguments
+) -> TrainingArguments:
+    """Return arguments of a small run on a CPU whose optimiser steps take `STEP_SIZE` samples."""
+    usual = {
+        "output_dir": str(folder),
+        "num_train_epochs": num_epochs,
+        "per_device_train_batch_size": STEP_SIZE // (accumulate * world_size),
+        "gradient_accumulation_steps": accumulate,
+        "max_grad_norm": 0.0,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+    return TrainingArguments(**{**usual, **arguments})
+
+
 def make_language_trainer(
     kind: str,
     method: str | None = "scan",
@@ -131,21 +150,7 @@ def make_language_trainer(
             method, num_instances=words.num_instances, num_classes=VOCABULARY, window=2
         )
     return (Trainer if method is None else trainer_class)(
-        args=TrainingArguments(
-            **{
-                "output_dir": str(folder),
-                "num_train_epochs": 2,
-                "per_device_train_batch_size": STEP_SIZE // (accumulate * world_size),
-                "gradient_accumulation_steps": accumulate,
-                "max_grad_norm": 0.0,
-                "save_strategy": "no",
-                "report_to": "none",
-                "use_cpu": True,
-                "disable_tqdm": True,
-                "dataloader_pin_memory": False,
-                **arguments,
-            }
-        ),
+        args=training_arguments(folder, 2, accumulate, world_size, **arguments),
         **{
             "model": model,
             "train_dataset": texts(),

@@ -20,7 +20,6 @@ from transformers import Trainer, TrainingArguments
 from activebias.integrations.huggingface import ActiveBiasMixin, ActiveBiasTrainer
 from huggingface_run import (
     RANK_CASES,
-    STEP_SIZE,
     collate,
     make_bias,
     make_case,
@@ -29,6 +28,7 @@ from huggingface_run import (
     make_trainer,
     samples,
 )
+from language_run import STEP_SIZE
 
 RUN = Path(__file__).parents[1] / "helpers" / "huggingface_run.py"
 
