@@ -17,6 +17,7 @@ from activebias.checkpoint import check_state, read_checkpoint, state_of, write_
 from activebias.distributed import Ranks
 from activebias.growth import RowsOfIds, grow, rows_of
 from activebias.history import PredictionHistory
+from activebias.learning import curve_of, explain, learn_curve, warn_if_unlearnt
 from activebias.loaders import make_loader
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
@@ -39,7 +40,7 @@ class ActiveBias:
     tensor([0.9386, 1.0170, 1.0222, 1.0222])
 
     Args:
-        method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc) or a `Method` of your own.
+        method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc, auto) or a `Method` of your own.
         num_instances: the length of the training set; in tagging, the number of its words.
         num_classes: the number of classes; every history starts with the entry 1 / num_classes.
         burn_in: for this many epochs histories are recorded, but nothing is emphasised. With "auto" it
@@ -82,6 +83,7 @@ class ActiveBias:
         num_examples = checks.integer("num_instances", num_instances, at_least=1)
         self.num_instances = num_examples * (self._num_labels or 1)
         self.max_weight = checks.max_weight(max_weight, self.method)
+        checks.one_label(self.method, self.multi_label)
         self._validation = Validation(burn_in)
         self.burn_in = self._validation.burn_in
         self.remove_outliers = checks.boolean("remove_outliers", remove_outliers)
@@ -113,6 +115,10 @@ class ActiveBias:
         """Say the method, the sizes and the epoch, and whether it emphasises yet."""
         return describe(self)
 
+    learn = learn_curve
+    curve = curve_of
+    explain = explain
+
     @property
     def epoch(self) -> int | None:
         """The current epoch, None before the first `set_epoch`."""
@@ -143,6 +149,7 @@ class ActiveBias:
             self._validation.end_epoch(epoch, self._ranks)
         elif self.method.statistic is not None:
             self._validation.warn_if_late(epoch)
+        warn_if_unlearnt(self, epoch)
         self._order.begin(epoch)
         self._prepare_epoch()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 FORMAT = 2
-PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation", "ids")
+PARTS = ("history", "scores", "num_skipped", "curve", "waiting", "order", "validation", "ids")
 
 
 def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:

@@ -36,6 +36,15 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def one_label(method: "Method", multi_label: bool) -> None:
+    """Refuse to learn a curve for several labels an example."""
+    if method.learns and multi_label:
+        raise ValueError(
+            f"Method {method.name!r} learns from examples with one label, but `multi_label` is True: use "
+            "'wtc'."
+        )
+
+
 def max_weight(value: Any, method: "Method") -> float | None:
     """Return the largest weight allowed, None for no bound."""
     if value is None:

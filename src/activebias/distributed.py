@@ -55,6 +55,12 @@ class Ranks:
         dist.all_reduce(number, group=self.group)
         return number
 
+    def summed(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the sums of the ranks' tensors, where these are; one rank has its own."""
+        if self.number() == 1:
+            return numbers
+        return self.sum(numbers.to(self._device_of_messages(numbers.device))).to(numbers.device)
+
     def total(self, number: Any, device: torch.device) -> torch.Tensor:
         """Return the sum of a number over all ranks, on `device`."""
         where = self._device_of_messages(device)

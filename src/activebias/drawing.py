@@ -1,8 +1,8 @@
 """Exact draws from P(i) = e_i / Σe at any data-set size.
 
-P is half uniform and half proportional to the score. The uniform half is a multiplication. The other half
-goes down a tree of sums over blocks of 64 scores: drawing or updating a batch touches a few blocks a
-level, never the data set. All sums are float64.
+A part of P is uniform, ½ in the paper, the rest proportional to the score. The uniform part is a
+multiplication. The other part goes down a tree of sums over blocks of 64 scores: drawing or updating a batch
+touches a few blocks a level, never the data set. All sums are float64.
 """
 
 import numpy as np
@@ -81,15 +81,15 @@ class BlockSums:
         return index
 
 
-def draw(sums: BlockSums, num_instances: int, uniform: Array) -> Array:
-    """Draw from P: below ½ a uniform number picks uniformly, above it in proportion to the score."""
-    scored = sums.draw(((uniform - 0.5) * 2).clip(0))
-    # Where every score is 0 the second half has nothing to choose by: all of it is uniform.
-    by_score = (uniform >= 0.5) & (sums.total() > 0)
-    return namespace(uniform).where(by_score, scored, _anywhere(num_instances, uniform))
+def draw(sums: BlockSums, num_instances: int, uniform: Array, part: float = 0.5) -> Array:
+    """Draw from P: below `part` a uniform number picks uniformly, above it in proportion to the score."""
+    scored = sums.draw(((uniform - part) / (1 - part)).clip(0))
+    # Where every score is 0 the other part has nothing to choose by: all of it is uniform.
+    by_score = (uniform >= part) & (sums.total() > 0)
+    return namespace(uniform).where(by_score, scored, _anywhere(num_instances, uniform, part))
 
 
-def draw_directly(scores: Array, uniform: Array) -> Array:
+def draw_directly(scores: Array, uniform: Array, part: Array | float = 0.5) -> Array:
     """Draw as `draw` does, the same instances for the same numbers, by one pass over all scores (…, N).
 
     Faster where the batch is no small part of the data set. Tensors may have leading dimensions: trials that
@@ -101,16 +101,17 @@ def draw_directly(scores: Array, uniform: Array) -> Array:
     xp, num_instances = namespace(uniform), scores.shape[-1]
     cumulative = _running_sum(_float64(scores))
     total = cumulative[..., -1:]
-    target = xp.minimum(((uniform - 0.5) * 2).clip(0) * total, xp.nextafter(total, xp.zeros_like(total)))
+    target = ((uniform - part) / (1 - part)).clip(0) * total
+    target = xp.minimum(target, xp.nextafter(total, xp.zeros_like(total)))
     scored = xp.searchsorted(cumulative, target, side="right").clip(0, num_instances - 1)
-    by_score = (uniform >= 0.5) & (total > 0)
-    return xp.where(by_score, scored, _anywhere(num_instances, uniform))
+    by_score = (uniform >= part) & (total > 0)
+    return xp.where(by_score, scored, _anywhere(num_instances, uniform, part))
 
 
-def _anywhere(num_instances: int, uniform: Array) -> Array:
-    """Return uniform draws; `uniform` below ½ covers the data set once, and above ½ once more."""
+def _anywhere(num_instances: int, uniform: Array, part: Array | float) -> Array:
+    """Return uniform draws; `uniform` below `part` covers the data set once, and above it again."""
     xp = namespace(uniform)
-    return xp.asarray(uniform * 2 * num_instances, dtype=xp.int64) % num_instances
+    return xp.asarray(uniform / part * num_instances, dtype=xp.int64) % num_instances
 
 
 def _float64(array: Array) -> Array:

@@ -12,8 +12,10 @@ from activebias._arrays import Array
 NEWTON_STEPS = 8
 
 
-def weights(scores: Array, mean: Array) -> Array:
-    """v_i = e_i / N = ½ (1 + s_i / mean(s)), where `mean` is the mean of s over the whole data set.
+def weights(scores: Array, mean: Array, uniform: Array | float = 0.5) -> Array:
+    """v_i = e_i / N = u + (1 - u) s_i / mean(s), where `mean` is the mean of s over the whole data set.
+
+    `uniform` is u = ε / N, the part of the emphasis that all instances share: ½ in the paper.
 
     The mean of v over the data set is 1. Where every score is 0, the weights are 1.
 
@@ -24,17 +26,18 @@ def weights(scores: Array, mean: Array) -> Array:
     xp = torch if isinstance(scores, torch.Tensor) else np
     if xp is np and (isinstance(mean, float) or np.ndim(mean) == 0):
         # The usual case on a CPU, without two calls that would decide nothing.
-        return 0.5 + (0.5 / float(mean)) * scores if mean > 0 else np.ones_like(scores)
+        return uniform + ((1 - uniform) / float(mean)) * scores if mean > 0 else np.ones_like(scores)
     positive = mean > 0
-    return xp.where(positive, 0.5 + 0.5 * scores / xp.where(positive, mean, 1), 1)
+    return xp.where(positive, uniform + (1 - uniform) * scores / xp.where(positive, mean, 1), 1)
 
 
 def bound(weights: Array, number: int, max_weight: float) -> tuple[Array, Array]:
     """Return (limit, lift) for which min(v, limit) + lift has the mean 1 and the maximum `max_weight`.
 
     The excess above the limit is given to all `number` instances alike: lift = Σ max(v - limit, 0) / number.
-    No lift exceeds ½, so only weights above `max_weight` - ½ need be given. Newton's method from the right:
-    limit + lift rises with the limit, and is convex. On a GPU no value is looked at, so all steps are taken.
+    No lift exceeds 1 - u, so only weights above `max_weight` - 1 + u need be given. Newton's method from the
+    right: limit + lift rises with the limit, and is convex. On a GPU no value is looked at, so all steps are
+    taken.
 
     >>> import numpy as np
     >>> limit, lift = bound(np.array([0.5, 0.5, 0.5, 2.5]), 4, 1.5)
@@ -54,8 +57,8 @@ def bound(weights: Array, number: int, max_weight: float) -> tuple[Array, Array]
     return limit, (weights - limit).clip(0).sum() / number
 
 
-def probabilities(scores: Array) -> Array:
-    """P(i) = e_i / Σe: half uniform, half proportional to s; in float64.
+def probabilities(scores: Array, uniform: float = 0.5) -> Array:
+    """P(i) = e_i / Σe: a part u uniform, the rest proportional to s; in float64.
 
     >>> import numpy as np
     >>> probabilities(np.array([0.0, 0.1, 0.3]))
@@ -63,4 +66,4 @@ def probabilities(scores: Array) -> Array:
     """
     xp = torch if isinstance(scores, torch.Tensor) else np
     scores = xp.asarray(scores, dtype=xp.float64)
-    return weights(scores, scores.mean(-1)[..., None]) / scores.shape[-1]
+    return weights(scores, scores.mean(-1)[..., None], uniform) / scores.shape[-1]

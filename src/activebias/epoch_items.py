@@ -11,13 +11,13 @@ Draw = Callable[[int, torch.Generator], torch.Tensor]
 PASSED_OVER_AT_ONCE = 2**20
 
 
-def epoch_generator(seed: int, epoch: int) -> torch.Generator:
-    """Return a generator of its own for every (seed, epoch).
+def epoch_generator(seed: int, epoch: int, *purpose: int) -> torch.Generator:
+    """Return a generator of its own for every (seed, epoch), and for every other purpose than the order.
 
     `seed + epoch` would give trial 0 in epoch 1 the order of trial 1 in epoch 0. (Seeds that differ by
     a multiple of 2³² can still meet so; seeds that are drawn or hashed practically never do.)
     """
-    low, high = (int(word) for word in np.random.SeedSequence([seed, epoch]).generate_state(2))
+    low, high = (int(word) for word in np.random.SeedSequence([seed, epoch, *purpose]).generate_state(2))
     return torch.Generator("cpu").manual_seed(low | high << 31)
 
 

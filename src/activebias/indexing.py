@@ -93,6 +93,11 @@ def collate_with_index(collate_fn: Callable[[list[Any]], Any] | None = None) -> 
     return _CollateWithIndex(collate_fn or _default_collate)
 
 
+def uncollated(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Return the collation of the samples without their index."""
+    return collate_fn.collate_fn if isinstance(collate_fn, _CollateWithIndex) else collate_fn
+
+
 @dataclasses.dataclass(frozen=True)
 class _CollateWithIndex:
     """A class and not a closure, so that worker processes can receive it."""
@@ -204,6 +209,14 @@ class TokenIndex:
         position = torch.arange(int(lengths.max()) if width is None else width, device=lengths.device)
         index = self._first[sequence_index].unsqueeze(-1) + position
         return torch.where(position < lengths.unsqueeze(-1), index, -1)
+
+    def sequence_of(self, words: torch.Tensor) -> torch.Tensor:
+        """Return the sentences that words, given by their indices, are in.
+
+        >>> TokenIndex([3, 1, 2]).sequence_of(torch.tensor([0, 2, 3, 5]))
+        tensor([0, 0, 1, 2])
+        """
+        return torch.searchsorted(self.lengths.cumsum(0), words, right=True)
 
     def of_labels(
         self,

@@ -12,6 +12,13 @@ from activebias.checks import IGNORED as IGNORED
 from activebias.checks import is_probability as is_probability
 from activebias.checks import own_scores as own_scores
 from activebias.checks import tensor_of as tensor_of
+from activebias.curve import MOST as MOST
+from activebias.curve import NUM_KNOTS as NUM_KNOTS
+from activebias.curve import UNIFORM as UNIFORM
+from activebias.curve import Curve as Curve
+from activebias.curve import Evidence as Evidence
+from activebias.curve import between as between
+from activebias.curve import place_of as place_of
 from activebias.drawing import draw_directly as draw_directly
 from activebias.epoch_items import epoch_generator as epoch_generator
 from activebias.files import remove_leftovers as remove_leftovers
@@ -20,5 +27,12 @@ from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
+from activebias.learning import FIRST_ROUNDS as FIRST_ROUNDS
+from activebias.learning import LARGEST_LOSS as LARGEST_LOSS
+from activebias.learning import MEMBERS as MEMBERS
+from activebias.learning import VALIDATION as VALIDATION
+from activebias.learning import Sources as Sources
+from activebias.learning import learn_from as learn_from
+from activebias.learning import rounds_between as rounds_between
 from activebias.losses import cross_entropy as cross_entropy
 from activebias.validation import memorises_early as memorises_early

@@ -10,6 +10,7 @@ import torch
 from activebias import checks, emphasis, statistics
 from activebias._arrays import Array, as_tensor, native
 from activebias.checks import Batch
+from activebias.curve import UNIFORM, Curve
 from activebias.drawing import BlockSums, draw, draw_directly, padded_length
 from activebias.gpu_steps import GpuSteps, LookedUp
 from activebias.history import PredictionHistory, Visits
@@ -41,6 +42,7 @@ class Scores:
         """Begin with every score at `initial`."""
         self.method = method
         self.max_weight = max_weight
+        self.uniform = 0.5  # the part of the emphasis that all instances share
         self.num_instances = num_instances
         self.device = device
         # NumPy arrays on a CPU, tensors on a GPU.
@@ -99,12 +101,20 @@ class Scores:
             total = 0.0
         self._total[...] = total
 
+    def replace(self, scores: torch.Tensor) -> None:
+        """Take over new scores of all instances."""
+        as_tensor(self._values)[: self.num_instances] = scores.float()
+        as_tensor(self._total).copy_(self.values().sum(dtype=torch.float64))
+        as_tensor(self._num_positive).copy_((self.values() > 0).sum())
+        if self._sums is not None:
+            self._sums.rebuild()
+
     def weight(self, index: Array) -> Array:
         """Return v of the given instances, float32."""
         xp = torch if isinstance(index, torch.Tensor) else np
         if self.method.weights == "equal":
             return xp.ones(index.shape, dtype=xp.float32, device=index.device)
-        weights = emphasis.weights(self._values[index], self.mean())
+        weights = emphasis.weights(self._values[index], self.mean(), self.uniform)
         if self.method.weights == "importance":
             weights = 1 / weights
         if self.max_weight is not None:
@@ -116,16 +126,18 @@ class Scores:
         """Return how to bound the weights, from a pass over all scores."""
         values, mean = self._values[: self.num_instances], self.mean()
         if not isinstance(values, torch.Tensor):
-            values = values[values > 2 * (max_weight - 1) * mean]  # v > max_weight - ½
-        return emphasis.bound(emphasis.weights(values, mean), self.num_instances, max_weight)
+            least = (max_weight - 1) / (1 - self.uniform)
+            values = values[values > least * mean]  # v > max_weight - 1 + u
+        weights = emphasis.weights(values, mean, self.uniform)
+        return emphasis.bound(weights, self.num_instances, max_weight)
 
     def probabilities(self) -> torch.Tensor:
         """Return P of all instances, float64."""
-        return as_tensor(emphasis.probabilities(self.values()))
+        return as_tensor(emphasis.probabilities(self.values(), self.uniform))
 
     def largest_emphasis(self) -> float:
         """Return max(e) / mean(e); waits for the device."""
-        return float(emphasis.weights(native(self.values()), self.mean()).max())
+        return float(emphasis.weights(native(self.values()), self.mean(), self.uniform).max())
 
     def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
@@ -133,8 +145,9 @@ class Scores:
         uniform = torch.rand(num_samples, dtype=torch.float64, generator=generator, device="cpu")
         uniform = native(uniform.to(self.device))
         if num_samples * INSTANCES_PER_DRAW >= self.num_instances:
-            return as_tensor(draw_directly(self._values[: self.num_instances], uniform)).cpu()
-        return as_tensor(draw(self._sums, self.num_instances, uniform)).cpu()
+            values = self._values[: self.num_instances]
+            return as_tensor(draw_directly(values, uniform, self.uniform)).cpu()
+        return as_tensor(draw(self._sums, self.num_instances, uniform, self.uniform)).cpu()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return a copy of the scores and their sum."""
@@ -193,6 +206,7 @@ class InstanceMemory:
         self.history = history
         self.remove_outliers = remove_outliers
         self._is_own = method.is_own
+        self.curve = Curve(history.device) if method.learns else None
         self.emphasises = False  # not before the burn-in is over
         self.device = history.device
         self.on_gpu = history.on_gpu
@@ -307,7 +321,7 @@ class InstanceMemory:
 
     def _score(self, entries: Array, count: Array) -> Array:
         """Apply the method's statistic to histories, as `PredictionHistory.entries` gives them."""
-        statistic, name = self.method.statistic, self.method.name
+        statistic, name = self.curve or self.method.statistic, self.method.name
         if statistic is None:
             return count * 0
         if not self._is_own:
@@ -316,6 +330,28 @@ class InstanceMemory:
         estimated = statistics.estimate(entries, count, remove_outliers=self.remove_outliers)
         scores = statistic(Estimate(*map(as_tensor, estimated)))
         return native(checks.own_scores(name, scores, as_tensor(count)))
+
+    def means(self) -> torch.Tensor:
+        """Return p̄ of all instances, without outliers; reads every history."""
+        found = []
+        for index in self.history.chunks():
+            entries, count = self.history.entries(native(index))
+            estimated = statistics.estimate(entries, count, remove_outliers=self.remove_outliers)
+            found.append(as_tensor(estimated.mean))
+        return torch.cat(found)
+
+    def follow(self, curve: Curve, means: torch.Tensor) -> None:
+        """Score all instances, of which p̄ is given, by a curve that has changed."""
+        means = native(means.to(self.device))
+        self.scores.replace(as_tensor(curve(Estimate(means, means, means))))
+        self._use_part_of(curve)
+
+    def _use_part_of(self, curve: Curve) -> None:
+        """Share out to all instances what the curve leaves to them."""
+        uniform = UNIFORM if curve.num_learnt else 0.5
+        if uniform != self.scores.uniform:
+            self.scores.uniform = uniform
+            self._gpu.forget()  # the graphs hold the number
 
     def prepare_epoch(self, *, emphasises: bool, batch_size: int | None) -> None:
         """Switch the emphasis on after the burn-in. On a GPU, also make room for an epoch's visits and graphs
@@ -341,6 +377,7 @@ class InstanceMemory:
             "history": self.history.state_dict(),
             "scores": self.scores.state_dict(),
             "num_skipped": self.num_skipped.clone(),
+            "curve": None if self.curve is None else self.curve.state_dict(),
             "waiting": None,
         }
         if waiting and self._waiting:
@@ -353,6 +390,8 @@ class InstanceMemory:
         """Raise if `state` does not fit."""
         self.history.check_state(state["history"])
         self.scores.check_state(state["scores"])
+        if self.curve is not None:
+            self.curve.check_state(state["curve"])
         skipped = state["num_skipped"]
         if skipped.shape != () or skipped.dtype != torch.int64 or skipped < 0:
             raise ValueError("The stored `num_skipped` is no number of visits.")
@@ -373,6 +412,9 @@ class InstanceMemory:
             self._gpu.forget()
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])
+        if self.curve is not None:
+            self.curve.load_state_dict(state["curve"])
+            self._use_part_of(self.curve)
         self.drop()
         if (visits := state["waiting"]) is not None:
             number = None if waiting else 0

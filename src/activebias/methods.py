@@ -38,6 +38,7 @@ class Method:
     statistic: Statistic | None = None
     order: Order = "scan"
     weights: Weighting = "equal"
+    learns: bool = False
 
     def __post_init__(self) -> None:
         """Refuse combinations that mean nothing."""
@@ -68,7 +69,7 @@ class Method:
         >>> METHODS["wpv"].is_own, Method("mine").is_own
         (False, True)
         """
-        return METHODS.get(self.name) != self
+        return ALL_METHODS.get(self.name) != self
 
 
 METHODS: dict[str, Method] = {
@@ -89,6 +90,18 @@ METHODS: dict[str, Method] = {
 }
 
 
+# Not the paper's: a curve over p̄ in place of the statistic, learnt from a validation part (`bias.learn`).
+# Until then they are `wtc` and `stc`.
+LEARNING_METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("auto", threshold_closeness, weights="emphasis", learns=True),
+        Method("sauto", threshold_closeness, order="emphasis", learns=True),
+    )
+}
+ALL_METHODS = METHODS | LEARNING_METHODS
+
+
 def get_method(method: str | Method) -> Method:
     """Return the method of that name, or `method` itself when it is one.
 
@@ -98,18 +111,18 @@ def get_method(method: str | Method) -> Method:
     'wpv'
     """
     if isinstance(method, Method):
-        if METHODS.get(method.name, method) != method:
+        if ALL_METHODS.get(method.name, method) != method:
             raise ValueError(
-                f"{method.name!r} is one of the paper's methods, which tables, stores and checkpoints know "
-                "by its name: give a Method of your own another one."
+                f"{method.name!r} is one of our methods, which tables, stores and checkpoints know by its "
+                "name: give a Method of your own another one."
             )
-        return METHODS.get(method.name, method)
+        return ALL_METHODS.get(method.name, method)
     if not isinstance(method, str):
         raise TypeError(f"Expected `method` to be a name or a Method, but got {type(method).__name__}.")
     name = method.lower().removeprefix("sgd-")
-    if name not in METHODS:
+    if name not in ALL_METHODS:
         raise ValueError(
-            f"Expected `method` to be one of {', '.join(METHODS)}, but got {method!r}."
-            f"{did_you_mean(name, METHODS)}"
+            f"Expected `method` to be one of {', '.join(ALL_METHODS)}, but got {method!r}."
+            f"{did_you_mean(name, ALL_METHODS)}"
         )
-    return METHODS[name]
+    return ALL_METHODS[name]

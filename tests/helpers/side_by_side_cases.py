@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
+import activebias as ab
 from activebias.lab import Optimiser, Place, get_recipe, run_trials
 from activebias.lab.data import Dataset, Examples
+from activebias.lab.one_by_one import build_run
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData
 from activebias.training.words import SHAPE_NAMES
 
+CPU = torch.device("cpu")
+SEEDS = (3, 8)
 RECIPES = ("mnist-cnn", "cifar100-rn27", "qt-cnn", "conll2003-cnn", "mnist-fc-distill")
 
 
@@ -63,3 +69,42 @@ def results_of(recipe, folder, methods=("scan", "wpv", "sd", "uni"), seeds=(0, 1
     """Train trials; return their errors by epoch and how many models ran at once, by method and seed."""
     results = run_trials(recipe, methods=methods, seeds=seeds, place=Place(folder, **place))
     return {(r.method, r.seed): (r.test_error, r.train_error, r.details["side_by_side"]) for r in results}
+
+
+def together(recipe, prepared, methods):
+    """Train the burn-ins, branch, and train the methods, side by side."""
+    plain = ab.METHODS["scan" if methods[0].order == "scan" else "uni"]
+    run = SideBySide.begin(
+        TrialData(recipe, prepared, SEEDS, CPU), [Lane(seed, plain) for seed in SEEDS], emphasises=False
+    )
+    for _ in range(recipe.burn_in):
+        run.train_epoch()
+    run = run.branch([Lane(seed, method) for method in methods for seed in SEEDS], emphasises=True)
+    while run.epoch < recipe.epochs:
+        run.train_epoch()
+    return run
+
+
+def burnt_in(recipe, data, methods, seed):
+    """Return the state of one model after its burn-in (test_trials: a branch equals a run of its own)."""
+    run = build_run(recipe, data, methods, seed=seed)
+    for _ in range(recipe.burn_in):
+        run.train_epoch()
+    return run.state_dict()
+
+
+def assert_same(run, position, alone, *, tolerance):
+    close = {"rtol": tolerance, "atol": tolerance}
+    for name, value in alone.model.state_dict().items():
+        stacked = {**run.stack.parameters, **run.stack.buffers}
+        if name in stacked:
+            torch.testing.assert_close(stacked[name][position].detach(), value, **close, msg=name)
+    (bias,) = alone.biases.values()
+    rows = torch.arange(position * bias.num_instances, (position + 1) * bias.num_instances)
+    for ours, theirs in zip(run.memory.history.values(rows), bias.history.values(), strict=True):
+        width = theirs.shape[1]
+        torch.testing.assert_close(ours[:, :width], theirs, **close)
+        assert not ours[:, width:].any()
+    torch.testing.assert_close(run.memory.scores[position], bias.scores, **close)
+    for ours, theirs in ((run.test_error, alone.test_error), (run.train_error, alone.train_error)):
+        assert [errors[position].item() for errors in ours] == pytest.approx(theirs)

@@ -19,6 +19,7 @@ from activebias.training.checkpoints import Checkpoint
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import error_of
 from activebias.training.examples import IGNORE, Examples
+from activebias.training.learning import learn_emphasis
 from activebias.training.observing import Observer
 from activebias.training.randomness import derived_generator, derived_seed
 
@@ -186,6 +187,7 @@ class Run:
             self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
             if self.task.validation is not None:
                 self.validation_error.append(error_of(self.model, self.task.validation, self.task.scorer))
+        learn_emphasis(self.biases.values(), self.model, self.task)
         if self.observers and test_error < min(self.test_error, default=math.inf):
             self.best_model = copy.deepcopy(self.model.state_dict())
         self.test_error.append(test_error)

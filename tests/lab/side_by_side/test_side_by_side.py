@@ -17,49 +17,7 @@ from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.side_by_side.mapping import join_models
 from activebias.lab.side_by_side.training import part_of_state
 from activebias.training.randomness import derived_generator
-from side_by_side_cases import RECIPES, small
-
-CPU = torch.device("cpu")
-SEEDS = (3, 8)
-
-
-def together(recipe, prepared, methods):
-    """Train the burn-ins, branch, and train the methods, side by side."""
-    plain = ab.METHODS["scan" if methods[0].order == "scan" else "uni"]
-    run = SideBySide.begin(
-        TrialData(recipe, prepared, SEEDS, CPU), [Lane(seed, plain) for seed in SEEDS], emphasises=False
-    )
-    for _ in range(recipe.burn_in):
-        run.train_epoch()
-    run = run.branch([Lane(seed, method) for method in methods for seed in SEEDS], emphasises=True)
-    while run.epoch < recipe.epochs:
-        run.train_epoch()
-    return run
-
-
-def burnt_in(recipe, data, methods, seed):
-    """Return the state of one model after its burn-in (test_trials: a branch equals a run of its own)."""
-    run = build_run(recipe, data, methods, seed=seed)
-    for _ in range(recipe.burn_in):
-        run.train_epoch()
-    return run.state_dict()
-
-
-def assert_same(run, position, alone, *, tolerance):
-    close = {"rtol": tolerance, "atol": tolerance}
-    for name, value in alone.model.state_dict().items():
-        stacked = {**run.stack.parameters, **run.stack.buffers}
-        if name in stacked:
-            torch.testing.assert_close(stacked[name][position].detach(), value, **close, msg=name)
-    (bias,) = alone.biases.values()
-    rows = torch.arange(position * bias.num_instances, (position + 1) * bias.num_instances)
-    for ours, theirs in zip(run.memory.history.values(rows), bias.history.values(), strict=True):
-        width = theirs.shape[1]
-        torch.testing.assert_close(ours[:, :width], theirs, **close)
-        assert not ours[:, width:].any()
-    torch.testing.assert_close(run.memory.scores[position], bias.scores, **close)
-    for ours, theirs in ((run.test_error, alone.test_error), (run.train_error, alone.train_error)):
-        assert [errors[position].item() for errors in ours] == pytest.approx(theirs)
+from side_by_side_cases import CPU, RECIPES, SEEDS, assert_same, burnt_in, small, together
 
 
 @pytest.mark.parametrize("scans", [True, False])

@@ -100,6 +100,24 @@ class TrialData:
         rows = index if self.parts is None else self.parts.train[trial[:, None], index]
         return tuple(tensor[rows] for tensor in self.inputs)
 
+    def validation_batch(self, index: Tensor, trial: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return inputs and targets of validation examples (K, B)."""
+        trial = trial[:, None]
+        if self.parts is not None and self.whole is not None:
+            rows = self.parts.validation[trial, index]
+            return tuple(tensor[rows] for tensor in self.whole.inputs), self.whole.targets[rows]
+        assert self.validation is not None
+        return tuple(tensor[index] for tensor in self.validation.inputs), self.validation_targets[
+            trial, index
+        ]
+
+    @property
+    def num_validation(self) -> int:
+        """The number of validation examples of a trial, 0 without a validation part."""
+        if self.parts is not None:
+            return int(self.parts.validation.shape[1])
+        return 0 if self.validation is None else len(self.validation)
+
     def numbers(self, epoch: int, *, scans: bool, chance: bool = False) -> EpochNumbers:
         """Draw the numbers of an epoch, with `chance` for peers; call this for every epoch, in order."""
         shape = (len(self.seeds), self.num_iterations, self.recipe.batch_size)

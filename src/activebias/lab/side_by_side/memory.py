@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
-from activebias.internal import Visits, as_tensor, draw_directly, native, own_scores, sort_visits
+from activebias.internal import (
+    UNIFORM,
+    Curve,
+    Visits,
+    as_tensor,
+    between,
+    draw_directly,
+    native,
+    own_scores,
+    sort_visits,
+)
 
 # The number of rows whose scores are computed at once, to limit RAM.
 _ROWS = 1 << 18
@@ -53,6 +63,12 @@ class StackedMemory:
         self._undo_order = self._which(lambda method: method.weights == "importance")
         self._weigh_equally = self._which(lambda method: method.weights == "equal")
         self._draw_uniformly = self._which(lambda method: method.order == "uniform")
+        self._uniform: float | Tensor = 0.5  # the part of the emphasis that all instances of a model share
+        self.curves: Tensor | None = None  # of the methods that learn, (K, knots); one row for every model
+        if any(method.learns for method in self.methods):
+            curve = as_tensor(Curve(torch.device(device)).scores)
+            self.curves = curve.repeat(self.num_models, 1)
+            self._uniform = torch.full((self.num_models, 1), 0.5, dtype=torch.float64, device=device)
         self.has_own_statistic = any(each.is_own and each.statistic is not None for each in self.methods)
         self.rescore()
 
@@ -95,7 +111,7 @@ class StackedMemory:
             return self.history.make_room(2)
         # Generous, as in `ActiveBias`, because an entry without room is lost.
         mean = self.scores.mean(-1, keepdim=True)
-        largest = float(emphasis.weights(self.scores, mean).max()) if emphasises else 1.0
+        largest = float(emphasis.weights(self.scores, mean, self._uniform).max()) if emphasises else 1.0
         return self.history.make_room(32 + 4 * round(largest))
 
     def weights(self, index: Tensor) -> Tensor:
@@ -104,7 +120,8 @@ class StackedMemory:
         mean = self.scores.mean(-1, dtype=torch.float64).view(wide)
         found = self.scores.gather(1, index.flatten(1)).view(index.shape)
         # All models at once, because every call costs a launch. Without a statistic all scores are 0: v is 1.
-        weights: Tensor = emphasis.weights(found, mean)
+        uniform = self._uniform.view(wide) if isinstance(self._uniform, Tensor) else self._uniform
+        weights: Tensor = emphasis.weights(found, mean, uniform)
         if self._undo_order.any:
             weights = torch.where(self._undo_order.mask.view(wide), 1 / weights, weights)
         if self._weigh_equally.any:
@@ -113,7 +130,7 @@ class StackedMemory:
 
     def draw(self, uniform: Tensor, anywhere: Tensor) -> Tensor:
         """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for uniform methods."""
-        drawn = draw_directly(self.scores, uniform)
+        drawn = draw_directly(self.scores, uniform, self._uniform)
         return torch.where(self._draw_uniformly.mask.view(-1, 1), anywhere, drawn)
 
     def record(self, index: Tensor, prob: Tensor, mask: Tensor | None) -> None:
@@ -131,6 +148,23 @@ class StackedMemory:
         with self.history.own_capture():
             self.history.append(visits)
         self._score(as_tensor(visits.index).view(self.num_models, -1), range(self.num_models))
+
+    def means(self, models: slice) -> Tensor:
+        """Return p̄ of all instances of some models, (k, N)."""
+        every = torch.arange(self.num_instances, device=self.device)
+        found = []
+        for first_row in self._first_row[models]:
+            values, count = self.history.entries(native(every + first_row))
+            found.append(as_tensor(statistics.estimate(values, count).mean))
+        return torch.stack(found)
+
+    def follow(self, models: slice, curves: Tensor, means: Tensor) -> None:
+        """Score the instances of models by new curves (k, knots), given their p̄."""
+        assert self.curves is not None
+        assert isinstance(self._uniform, Tensor)
+        self.curves[models] = curves
+        self._uniform[models] = UNIFORM
+        self.scores[models] = _on_curves(curves, means).float()
 
     def rescore(self) -> None:
         """Compute every score from the histories."""
@@ -156,17 +190,36 @@ class StackedMemory:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
             if method.statistic is not None and first < last:
                 lines = slice(first - models.start, last - models.start)
-                scores = _scores_of(method, Estimate(*(each[lines] for each in estimated)))
+                some = Estimate(*(each[lines] for each in estimated))
+                if method.learns:
+                    assert self.curves is not None
+                    scores = _on_curves(self.curves[first:last], some.mean)
+                else:
+                    scores = _scores_of(method, some)
                 self._scores[rows[lines]] = scores.float()
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of histories and scores."""
-        return {"history": self.history.state_dict(), "scores": self.scores.clone()}
+        state = {"history": self.history.state_dict(), "scores": self.scores.clone()}
+        if self.curves is not None:
+            state |= {"curves": self.curves.clone(), "uniform": torch.as_tensor(self._uniform).clone()}
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a `state_dict`."""
         self.history.load_state_dict(state["history"])
         self.scores.copy_(state["scores"])
+        if self.curves is not None:
+            self.curves.copy_(state["curves"])
+            torch.as_tensor(self._uniform).copy_(state["uniform"])
+
+
+def _on_curves(curves: Tensor, means: Tensor) -> Tensor:
+    """Return the scores of instances (k, …) by p̄, each model's on its own curve."""
+    below, part = (each.flatten(1) for each in between(means))
+    scores = (1 - part) * curves.gather(1, below) + part * curves.gather(1, below + 1)
+    found: Tensor = scores.view(means.shape)
+    return found
 
 
 def _scores_of(method: Method, estimated: Estimate) -> Tensor:

@@ -89,6 +89,16 @@ class Stack:
             half_precision=self.half_precision,
         )
 
+    def part(self, models: slice) -> "Stack":
+        """Return a float32 stack of consecutive models that shares its tensors with this one."""
+        return Stack(
+            self._template,
+            {name: value[models] for name, value in self.parameters.items()},
+            {name: value[models] for name, value in self.buffers.items()},
+            self._shared,
+            half_precision=False,
+        )
+
     @property
     def copies(self) -> dict[Tensor, Tensor]:
         """The half-precision copies, by their parameters."""
@@ -105,6 +115,13 @@ class Stack:
         if self._whole is not None:
             return self._whole.predict({**self.parameters, **self._half}, self.buffers, *inputs).float()
         return self._run(self._evaluation, inputs, None)
+
+    def evaluate(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return the evaluation-mode logits (K, B, …, C) of inputs (K, B, …), one batch per model.
+
+        Unlike `predict`, it has a gradient for every model.
+        """
+        return self._run(self._evaluation, inputs, 0)
 
     def groups_by_decay(self) -> list[dict[str, Any]]:
         """Return the parameters in groups for an optimiser, by the strength of their regulariser."""

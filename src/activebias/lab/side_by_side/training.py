@@ -17,6 +17,7 @@ from activebias.lab.experiment.sides import PLAIN, Setting, Side
 from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
 from activebias.lab.side_by_side.evaluation import errors_of
 from activebias.lab.side_by_side.images import cropped
+from activebias.lab.side_by_side.learning import StackedCurves
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
 from activebias.lab.side_by_side.peers import StackedPeers
@@ -79,6 +80,7 @@ class SideBySide:
         self.seconds = 0.0
         self.scans = lanes[0].method.order == "scan"
         self._trial = torch.tensor([trials.seeds.index(lane.seed) for lane in lanes], device=self.device)
+        self.curves = StackedCurves.of(lanes, trials, stack, memory, self._trial)
         # An iteration reads its number and the epoch's random numbers, always at the same addresses.
         self._iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._numbers: EpochNumbers | None = None
@@ -133,6 +135,8 @@ class SideBySide:
             states = self.peers.state_dict()
             new.peers.load_state_dict([states[position] for position in on_host.tolist()])
         new.seconds = self.seconds
+        if new.curves is not None and self.epoch > 0:
+            new.curves.learn(self.epoch - 1)
         return new
 
     @property
@@ -151,6 +155,8 @@ class SideBySide:
         self.train_error.append(errors.train)
         if errors.validation is not None:
             self.validation_error.append(errors.validation)
+        if self.curves is not None and self.emphasises:
+            self.curves.learn(self.epoch - 1)
         self.seconds += (time.perf_counter() - started) / len(self.lanes)
 
     def _train_epoch(self) -> None:
@@ -274,6 +280,7 @@ class SideBySide:
             "train_error": list(self.train_error),
             "validation_error": list(self.validation_error),
             "peers": [] if self.peers is None else self.peers.state_dict(),
+            "curves": None if self.curves is None else self.curves.state_dict(),
             "seconds": self.seconds,
             "emphasises": self.emphasises,
         }
@@ -291,6 +298,8 @@ class SideBySide:
         self.validation_error = list(state.get("validation_error", ()))
         if self.peers is not None:
             self.peers.load_state_dict(state["peers"])
+        if self.curves is not None:
+            self.curves.load_state_dict(state["curves"])
         self.seconds = state["seconds"]
         self.trials.load_state_dict(state["trials"])
         self._replayed.clear()  # graphs hold the addresses of the optimiser's old state
@@ -349,8 +358,13 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
         ],
         "memory": {
             "history": {**history, "values": rows(history["values"]), "count": rows(history["count"])},
-            "scores": of_lanes(state["memory"]["scores"]),
+            **{
+                name: of_lanes(value)
+                for name, value in state["memory"].items()
+                if name in ("scores", "curves", "uniform")
+            },
         },
+        "curves": state.get("curves") and {name: of_lanes(value) for name, value in state["curves"].items()},
         "trials": [state["trials"][position] for position in trials],
         "test_error": [of_lanes(errors) for errors in state["test_error"]],
         "train_error": [of_lanes(errors) for errors in state["train_error"]],

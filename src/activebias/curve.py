@@ -1,0 +1,185 @@
+"""The curve of the method `auto`: the score of an instance over its p̄, learnt from gradients.
+
+Training on instances with p̄ near knot b lowers the validation loss by the alignment a_b = <G_b, g>: G_b is
+their mean gradient, g the gradient of the validation loss. Equations: docs/methods/auto.md.
+"""
+
+from typing import Any, NamedTuple, final
+
+import torch
+
+from activebias._arrays import Array, as_tensor, namespace, native
+from activebias.emphasis import weights
+from activebias.statistics import Estimate
+
+# The knots lie at the integers of logit(p̄), which are p̄ = 0.007 … 0.5 … 0.999.
+LOWEST, HIGHEST = -5, 7
+NUM_KNOTS = HIGHEST - LOWEST + 1
+# Found on seeds 2000 to 2003 of four rows of docs/peers.md (benchmarks/auto_designs.py).
+DECAY = 0.9  # of an alignment, each time that new ones come
+UNIFORM = 0.1  # the part of the emphasis that all instances share; ½ in the paper
+MOST = 8.0  # no part of the curve is above so many times the mean
+
+
+class Evidence(NamedTuple):
+    """Decayed sums over the alignments of the knots, and of the parts of them that were known: (…, knots)."""
+
+    total: torch.Tensor
+    weight: torch.Tensor
+
+    @staticmethod
+    def none(*leading: int, device: torch.device | str = "cpu") -> "Evidence":
+        """Return the evidence of a curve that has learnt nothing."""
+        zeros = torch.zeros(*leading, NUM_KNOTS, dtype=torch.float64, device=device)
+        return Evidence(zeros, zeros.clone())
+
+    def with_new(self, aligned: torch.Tensor, share: torch.Tensor, known: torch.Tensor) -> "Evidence":
+        """Return the evidence after new alignments; `known` (0 to 1) is how far each knot was measured.
+
+        Gradients shrink in training: alignments count relative to their mean over the data set, in which a
+        knot has the `share` of its instances.
+        """
+        relative = aligned / (share * aligned.abs()).sum(-1, keepdim=True).clamp(min=1e-30)
+        total = DECAY * self.total + (1 - DECAY) * relative * known
+        return Evidence(total, DECAY * self.weight + (1 - DECAY) * known)
+
+    def scores(self, share: torch.Tensor) -> torch.Tensor:
+        """Return s at the knots: the mean alignments, smoothed over knots, none negative; their mean is 1.
+
+        A knot that was hardly ever measured has the mean score. s is bounded so that no weight exceeds MOST.
+        """
+        total, weight = _smoothed(self.total), _smoothed(self.weight)
+        mean = total / weight.clamp(min=1e-9)
+        mean = torch.where(weight > 0.1 * (1 - DECAY), mean, (share * mean).sum(-1, keepdim=True)).clamp(
+            min=0
+        )
+        mean = mean / (share * mean).sum(-1, keepdim=True).clamp(min=1e-9)
+        return mean.clamp(max=(MOST - UNIFORM) / (1 - UNIFORM))
+
+
+def _smoothed(values: torch.Tensor) -> torch.Tensor:
+    """Return ¼, ½, ¼ of the neighbours; the first and the last knot count twice."""
+    padded = torch.cat([values[..., :1], values, values[..., -1:]], dim=-1)
+    return 0.25 * padded[..., :-2] + 0.5 * padded[..., 1:-1] + 0.25 * padded[..., 2:]
+
+
+def knot_means() -> torch.Tensor:
+    """Return p̄ at the knots."""
+    return torch.arange(LOWEST, HIGHEST + 1, dtype=torch.float64, device="cpu").sigmoid()
+
+
+def place_of(mean: Array) -> Array:
+    """Return where p̄ lies among the knots: 0 at the first, NUM_KNOTS - 1 at the last.
+
+    >>> place_of(torch.tensor([0.0, 0.5, 1.0]))
+    tensor([ 0.,  5., 12.], dtype=torch.float64)
+    """
+    xp = namespace(mean)
+    mean = xp.asarray(mean, dtype=xp.float64).clip(1e-6, 1 - 1e-6)
+    return (xp.log(mean / (1 - mean)) - LOWEST).clip(0, NUM_KNOTS - 1)
+
+
+def share_of(means: torch.Tensor) -> torch.Tensor:
+    """Return which share of the instances, of which p̄ is given, is nearest to each knot."""
+    count = torch.bincount(place_of(means.cpu()).round().long(), minlength=NUM_KNOTS)
+    return count.double() / count.sum()
+
+
+def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
+    """Return one sentence about a curve: where it emphasises, and which instances count for little.
+
+    >>> weights = torch.tensor([0.1] * 3 + [0.8, 1.4, 2.0, 2.2, 1.6, 1.0, 0.9, 0.8, 0.7, 0.7])
+    >>> in_words(weights, torch.tensor([0.05, 0.03, 0.01] + [0.091] * 10))  # doctest: +ELLIPSIS
+    'Emphasises p̄ from 0.27 to 0.88, most of all p̄ near 0.73 (weight 2.2). ...'
+    """
+    means, seen = knot_means(), share > 0
+    most = int(torch.where(seen, weights, 0).argmax())
+    above = (weights > 1) & seen
+    if not above.any():
+        return "Emphasises nothing: all instances weigh about the same."
+    first = last = most
+    while first > 0 and above[first - 1]:
+        first -= 1
+    while last + 1 < NUM_KNOTS and above[last + 1]:
+        last += 1
+    text = f"Emphasises p̄ from {means[first]:.2g} to {means[last]:.2g}, most of all p̄ near {means[most]:.2g} "
+    text += f"(weight {weights[most]:.1f})."
+    little = 0
+    while little < first and weights[little] < 0.5:
+        little += 1
+    if (part := float(share[:little].sum())) >= 0.005:
+        edge = (knot_means().logit()[little] - 0.5).sigmoid()
+        text += (
+            f" Instances with p̄ below {edge:.2f} count for little: {100 * part:.0f} % of them, which may be "
+        )
+        text += "mislabelled."
+    return text
+
+
+def between(mean: Array) -> tuple[Array, Array]:
+    """Return the knot below p̄, and how far p̄ is from it towards the next one (0 to 1)."""
+    xp, place = namespace(mean), place_of(mean)
+    below = xp.asarray(place, dtype=xp.int64).clip(0, NUM_KNOTS - 2)
+    return below, place - below
+
+
+@final
+class Curve:
+    """The statistic of the method `auto` in one training: p̄ in, the score at p̄ out.
+
+    Until it has learnt, the scores are those of `wtc`, p̄ (1 - p̄), at the knots.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin with the curve of `wtc`."""
+        means = knot_means()
+        # A CUDA graph holds its address.
+        self.scores: Array = native((means * (1 - means)).to(device))
+        self.evidence = Evidence.none()
+        self.num_learnt = 0
+        self.last_epoch: int | None = None
+
+    def __call__(self, estimate: Estimate) -> Array:
+        """Return the scores, linear between the knots."""
+        below, part = between(estimate.mean)
+        return (1 - part) * self.scores[below] + part * self.scores[below + 1]
+
+    def learn(self, aligned: torch.Tensor, share: torch.Tensor, known: torch.Tensor) -> None:
+        """Take new alignments in."""
+        self.evidence = self.evidence.with_new(aligned, share, known)
+        as_tensor(self.scores).copy_(self.evidence.scores(share))
+        self.num_learnt += 1
+
+    def weights(self, share: torch.Tensor) -> torch.Tensor:
+        """Return v at the knots, of which each has a `share` of the instances."""
+        scores = as_tensor(self.scores).cpu()
+        uniform = UNIFORM if self.num_learnt else 0.5
+        found: torch.Tensor = weights(scores, (share * scores).sum(), uniform)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of everything."""
+        return {
+            "scores": as_tensor(self.scores).cpu().clone(),
+            "total": self.evidence.total.clone(),
+            "weight": self.evidence.weight.clone(),
+            "num_learnt": self.num_learnt,
+            "last_epoch": self.last_epoch,
+        }
+
+    @staticmethod
+    def check_state(state: dict[str, Any]) -> None:
+        """Raise if `state` does not fit."""
+        for name in ("scores", "total", "weight"):
+            value = state[name]
+            if value.shape != (NUM_KNOTS,) or value.dtype != torch.float64 or not value.isfinite().all():
+                raise ValueError(f"The stored curve has `{name}` that are not {NUM_KNOTS} finite numbers.")
+        for name in ("num_learnt", "last_epoch"):
+            if not isinstance(state[name], int) and (name, state[name]) != ("last_epoch", None):
+                raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` stood."""
+        as_tensor(self.scores).copy_(state["scores"])
+        self.evidence = Evidence(state["total"].clone(), state["weight"].clone())
+        self.num_learnt, self.last_epoch = state["num_learnt"], state["last_epoch"]

@@ -1,0 +1,163 @@
+"""The curves of `auto` in K models at once: what `activebias.learning` measures for one model."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from activebias import Method
+from activebias.internal import (
+    FIRST_ROUNDS,
+    LARGEST_LOSS,
+    MEMBERS,
+    NUM_KNOTS,
+    VALIDATION,
+    Evidence,
+    epoch_generator,
+    place_of,
+    rounds_between,
+)
+from activebias.lab.side_by_side.batches import TrialData
+from activebias.lab.side_by_side.memory import StackedMemory
+from activebias.lab.side_by_side.stacking import Stack
+from activebias.training.examples import IGNORE
+from activebias.training.randomness import derived_seed
+
+
+class _Lane(Protocol):
+    """A lane of `training.py`, which imports this module."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def method(self) -> Method: ...
+
+
+@final
+class StackedCurves:
+    """The evidence of the lanes whose method learns; the memory holds their curves."""
+
+    def __init__(
+        self, lanes: Sequence[_Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
+    ) -> None:
+        """Begin without evidence; `trial` (K,) says which trial a lane belongs to."""
+        places = [place for place, lane in enumerate(lanes) if lane.method.learns]
+        self._models, self._num_lanes = slice(places[0], places[-1] + 1), len(lanes)
+        assert len(places) == places[-1] + 1 - places[0], "the lanes of a method are consecutive"
+        self._seeds = [derived_seed(lane.seed, "order") for lane in lanes[self._models]]
+        self._trials, self._memory, self._trial = trials, memory, trial[self._models]
+        self._stack = stack.part(self._models)
+        self.evidence = Evidence.none(len(places), device=trials.device)
+        self.last_epoch = torch.full((len(places),), -1, device=trials.device)  # -1: never
+
+    @staticmethod
+    def of(
+        lanes: Sequence[_Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
+    ) -> "StackedCurves | None":
+        """Return the curves, or None if no lane learns or there is nothing to learn from."""
+        if trials.num_validation == 0 or not any(lane.method.learns for lane in lanes):
+            return None
+        return StackedCurves(lanes, trials, stack, memory, trial)
+
+    def learn(self, epoch: int) -> None:
+        """Learn after an epoch, in the lanes in which it is time."""
+        means = self._memory.means(self._models)
+        knot = place_of(means).round().long()
+        count = torch.zeros(len(knot), NUM_KNOTS, dtype=torch.int64, device=knot.device)
+        count.scatter_add_(1, knot, torch.ones_like(knot))
+        due = self._due(epoch, count)
+        if not bool(due.any()):
+            return
+        share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
+        for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
+            aligned = self._alignments(epoch, number, knot, count)
+            new = self.evidence.with_new(aligned, share, known)
+            self.evidence = Evidence(
+                *(torch.where(due[:, None], *pair) for pair in zip(new, self.evidence, strict=True))
+            )
+        assert self._memory.curves is not None
+        curves = self._memory.curves[self._models]
+        curves = torch.where(due[:, None], self.evidence.scores(share), curves)
+        self.last_epoch = torch.where(due, epoch, self.last_epoch)
+        self._memory.follow(self._models, curves, means)
+
+    def _due(self, epoch: int, count: Tensor) -> Tensor:
+        """Return in which lanes it is time to learn."""
+        cost = count.clamp(max=MEMBERS).sum(-1) + min(VALIDATION, self._trials.num_validation)
+        between = [rounds_between(each, self._trials.num_examples) for each in cost.tolist()]
+        passed = epoch - self.last_epoch
+        return (self.last_epoch < 0) | (passed >= torch.tensor(between, device=passed.device))
+
+    def _alignments(self, epoch: int, number: int, knot: Tensor, count: Tensor) -> Tensor:
+        """Return a_b = <G_b, g> of every lane and knot."""
+        trials, trial = self._trials, self._trial
+        orders, chosen = [], []
+        for seed in self._seeds:
+            generator = epoch_generator(seed, epoch, 1 + number)
+            orders.append(torch.randperm(knot.shape[1], generator=generator))
+            chosen.append(torch.randperm(trials.num_validation, generator=generator)[:VALIDATION])
+        inputs, targets = trials.validation_batch(torch.stack(chosen).to(trials.device), trial)
+        loss, mask = self._losses(inputs, targets)
+        direction = self._gradient(loss.clamp(max=LARGEST_LOSS), mask)
+        # The instances by knot, in the random order within a knot: the first ones are its members.
+        rank = torch.stack(orders).to(trials.device).argsort(-1)
+        by_knot = (knot * knot.shape[1] + rank).argsort(-1)
+        first = count.cumsum(-1) - count
+        place = torch.arange(MEMBERS, device=trials.device)
+        aligned = []
+        for number in range(NUM_KNOTS):
+            rows = (first[:, number, None] + place).clamp(max=knot.shape[1] - 1)
+            real = place < count[:, number, None]
+            loss, counts = self._losses_of(by_knot.gather(1, rows), knot, number)
+            gradient = self._gradient(loss, counts & (real if counts.dim() == 2 else real[..., None]))
+            pairs = zip(gradient, direction, strict=True)
+            aligned.append(sum((a.double() * b.double()).flatten(1).sum(1) for a, b in pairs))
+        return torch.stack([torch.as_tensor(each) for each in aligned], dim=1)
+
+    def _losses_of(self, members: Tensor, knot: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """Return the losses of members (k, M) of a knot, or of its words in their sentences (k, M, L)."""
+        trials, tokens = self._trials, self._trials.tokens
+        examples = members if tokens is None else tokens.sequence_of(members.cpu()).to(members.device)
+        targets = trials.targets[self._trial[:, None], examples]
+        loss, mask = self._losses(trials.batch_inputs(examples, self._trial), targets)
+        if tokens is None:
+            return loss, mask
+        words = tokens(examples, targets.shape[-1])
+        there = knot.gather(1, words.clamp(min=0).flatten(1)).view(words.shape) == number
+        return loss, mask & (words >= 0) & there
+
+    def _losses(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cross-entropies and which of them count."""
+        with torch.enable_grad():
+            logits = self._stack.evaluate(inputs)
+            loss = F.cross_entropy(
+                logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE
+            )
+        return loss.view(targets.shape), targets != IGNORE
+
+    def _gradient(self, loss: Tensor, counts: Tensor) -> list[Tensor]:
+        """Return the gradients of every lane's mean loss."""
+        leaves = list(self._stack.parameters.values())
+        with torch.enable_grad():
+            means = (loss * counts).flatten(1).sum(1) / counts.flatten(1).sum(1).clamp(min=1)
+            found = torch.autograd.grad(means.sum(), leaves, allow_unused=True)
+        return [
+            torch.zeros_like(leaf) if gradient is None else gradient
+            for leaf, gradient in zip(leaves, found, strict=True)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the evidence, with a row for every lane of the run."""
+        state = {"total": self.evidence.total, "weight": self.evidence.weight, "last_epoch": self.last_epoch}
+        rows = {name: value.new_zeros(self._num_lanes, *value.shape[1:]) for name, value in state.items()}
+        for name, value in state.items():
+            rows[name][self._models] = value
+        return rows
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a `state_dict`."""
+        mine = {name: value[self._models].to(self.last_epoch.device) for name, value in state.items()}
+        self.evidence = Evidence(mine["total"], mine["weight"])
+        self.last_epoch = mine["last_epoch"]

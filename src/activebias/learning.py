@@ -1,0 +1,312 @@
+"""Measures for the method `auto` how much training on instances with a p̄ lowers the validation loss."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from activebias import losses
+from activebias.curve import NUM_KNOTS, in_words, knot_means, place_of, share_of
+from activebias.distributed import Ranks
+from activebias.epoch_items import epoch_generator
+from activebias.indexing import IndexedDataset, TokenIndex, uncollated
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
+
+MEMBERS = 64  # training instances of a knot, each time
+VALIDATION = 1024  # validation examples, each time
+# A validation loss above 4 (p below 0.018) counts as 4: a wrong validation label then has no gradient.
+LARGEST_LOSS = 4.0
+# Small data sets learn in every so-many-th epoch, so that learning takes this part of the examples trained.
+PART = 0.05
+FIRST_ROUNDS = 3  # the first time, with other examples each
+
+Forward = Callable[[nn.Module, Any], tuple[torch.Tensor, torch.Tensor]]
+Losses = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""From the numbers of examples to the losses of their instances, and to the instances (-1: none)."""
+
+
+class Sources(NamedTuple):
+    """A model's parameters, and the losses of examples of the two parts that a curve is learnt from."""
+
+    parameters: Sequence[torch.Tensor]
+    training: Losses
+    num_training: int
+    validation: Losses
+    num_validation: int
+    at_once: int = MEMBERS
+    example_of: Callable[[torch.Tensor], torch.Tensor] = lambda instances: instances
+
+
+def learn_curve(
+    bias: "ActiveBias",
+    model: nn.Module,
+    training: Any,
+    validation: Any,
+    *,
+    tokens: TokenIndex | None = None,
+    forward: Forward | None = None,
+) -> None:
+    """Let the method `auto` learn its curve; call it after every epoch. Other methods learn nothing.
+
+    It costs about as much as training on 5 % of an epoch's examples. On a small data set it therefore
+    returns at once in most epochs. The model is evaluated, not changed; batch norms and dropout are as in
+    evaluation.
+
+    Args:
+        model: the model in training, on one device (DistributedDataParallel is taken off).
+        training: the training set in the order of the index, or a DataLoader of it, such as `bias.loader`'s.
+        validation: examples of the same form that are not trained on, or a DataLoader of them. Wrong labels
+            among them do little harm.
+        tokens: in tagging, the `TokenIndex` of the training set.
+        forward: from the model and a batch, without index, to (logits, targets). By default a batch is a
+            tuple, (*inputs, targets), or a dict with the targets in "labels".
+    """
+    curve = bias._memory.curve
+    if curve is None:
+        return
+    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    parameters = [value for value in model.parameters() if value.requires_grad]
+    if any(type(value).__name__ == "DTensor" for value in parameters):
+        raise NotImplementedError(
+            "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
+            "leave `bias.learn` out, and method 'auto' emphasises as 'wtc' does."
+        )
+    parts = [_Part(name, data) for name, data in (("training", training), ("validation", validation))]
+    ordered = bias.num_instances if tokens is None else tokens.num_sequences
+    if len(parts[0].dataset) != ordered:
+        raise ValueError(
+            f"Expected `training` to be the training set, {ordered} examples in the order of the index, but "
+            f"got {len(parts[0].dataset)}{'' if tokens else '; in tagging, give `tokens=` too'}."
+        )
+    device = parameters[0].device
+
+    def losses_of(part: _Part, examples: torch.Tensor) -> tuple[losses.PerInstance, torch.Tensor]:
+        logits, targets = (forward or _forward)(model, _moved(part.batch(examples), device))
+        return bias._cross_entropy(targets if tokens else examples)(logits, targets), targets
+
+    def of_training(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found, targets = losses_of(parts[0], examples)
+        return _counted(found, tokens.of_labels(examples, targets.cpu()) if tokens else examples)
+
+    def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found, _ = losses_of(parts[1], examples)
+        return _counted(found, torch.zeros(found.loss.shape, dtype=torch.int64))
+
+    sources = Sources(
+        parameters,
+        of_training,
+        len(parts[0].dataset),
+        of_validation,
+        len(parts[1].dataset),
+        min(MEMBERS, *(part.batch_size or MEMBERS for part in parts)),
+        (lambda instances: instances) if tokens is None else tokens.sequence_of,
+    )
+    with _evaluating(model):
+        learn_from(bias, sources)
+
+
+def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses, and the instances with -1 where an entry does not count."""
+    instances = instances.to(found.loss.device)
+    return found.loss, instances if found.mask is None else torch.where(found.mask, instances, -1)
+
+
+def explain(bias: "ActiveBias") -> str:
+    """Return one sentence about the curve that the method `auto` has learnt; reads every history."""
+    return in_words(*_weights_and_share(bias)[1:])
+
+
+def curve_of(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the curve of the method `auto` as it stands: p̄, and the weight of an instance with that p̄."""
+    return _weights_and_share(bias)[:2]
+
+
+def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    curve = bias._memory.curve
+    if curve is None:
+        raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
+    share = share_of(bias._memory.means())
+    return knot_means(), curve.weights(share), share
+
+
+def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
+    """Say once that `auto` has learnt nothing, when a whole epoch was emphasised without."""
+    curve, begin = bias._memory.curve, bias.burn_in_end
+    if curve is None or curve.num_learnt or begin is None or epoch != begin + 1:
+        return
+    warnings.warn(
+        f"Method {bias.method.name!r} has learnt nothing, so it emphasises as "
+        f"{'wtc' if bias.method.order == 'scan' else 'stc'!r} does: call `bias.learn(model, training_set, "
+        "validation_set)` after every epoch.",
+        stacklevel=3,
+    )
+
+
+def learn_from(bias: "ActiveBias", sources: Sources) -> None:
+    """Learn, if it is time: the burn-in ends with this epoch or is over, and enough examples were trained."""
+    memory, epoch = bias._memory, bias._require_epoch()
+    curve = memory.curve
+    assert curve is not None
+    if not bias._validation.burn_in_is_over(epoch + 1) or curve.last_epoch == epoch:
+        return
+    means = memory.means().cpu()
+    members = Members.of(means)
+    cost = int(members.number.clamp(max=MEMBERS).sum()) + min(VALIDATION, sources.num_validation)
+    waits = curve.last_epoch is not None and epoch - curve.last_epoch < rounds_between(
+        cost, sources.num_training
+    )
+    if waits:
+        return
+    for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
+        generator = epoch_generator(bias.seed, epoch, 1 + number)
+        aligned, known = alignments(sources, members, generator, bias._ranks)
+        curve.learn(aligned, members.share, known)
+    curve.last_epoch = epoch
+    memory.follow(curve, means)
+
+
+def rounds_between(cost: int, num_training: int) -> int:
+    """Return the epochs from one time to the next, so that `cost` examples are PART of those trained."""
+    return math.ceil(cost / (PART * num_training))
+
+
+class Members(NamedTuple):
+    """The knot that every instance is nearest to, and how many instances each knot has."""
+
+    knot: torch.Tensor
+    number: torch.Tensor
+
+    @staticmethod
+    def of(means: torch.Tensor) -> "Members":
+        """Assign the instances to knots by p̄."""
+        knot = place_of(means).round().long()
+        return Members(knot, torch.bincount(knot, minlength=NUM_KNOTS))
+
+    @property
+    def share(self) -> torch.Tensor:
+        """The share of the instances that each knot has."""
+        return self.number.double() / self.number.sum()
+
+    def drawn(self, knot: int, order: torch.Tensor) -> torch.Tensor:
+        """Return up to MEMBERS instances of a knot, the first ones in a random order of all instances."""
+        return order[self.knot[order] == knot][:MEMBERS]
+
+
+def alignments(
+    sources: Sources, members: Members, generator: torch.Generator, ranks: Ranks
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a_b = <G_b, g> of every knot, and how far it is known (0 to 1); the ranks share the work."""
+    rank, number = ranks.rank(), ranks.number()
+    order = torch.randperm(len(members.knot), generator=generator)
+    chosen = torch.randperm(sources.num_validation, generator=generator)[:VALIDATION]
+    part = chosen[rank::number]
+
+    def bounded(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, instances = sources.validation(examples)
+        return loss.clamp(max=LARGEST_LOSS), instances >= 0
+
+    direction, count = _gradient(sources, bounded, part)
+    direction = ranks.summed(direction) / ranks.summed(count).clamp(min=1)
+    sums = torch.zeros(2, NUM_KNOTS, dtype=torch.float64, device=direction.device)
+    knot_of = members.knot.to(direction.device)
+    for knot in members.number.nonzero().flatten().tolist():
+        drawn = members.drawn(knot, order)
+
+        def of_knot(examples: torch.Tensor, knot: int = knot) -> tuple[torch.Tensor, torch.Tensor]:
+            loss, instances = sources.training(examples)
+            return loss, (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
+
+        gradient, count = _gradient(sources, of_knot, sources.example_of(drawn)[rank::number])
+        sums[0, knot], sums[1, knot] = gradient.double() @ direction.double(), count
+    total, count = ranks.summed(sums).cpu()
+    return total / count.clamp(min=1), members.number.clamp(max=MEMBERS).double() / MEMBERS
+
+
+def _gradient(
+    sources: Sources, losses_of: Losses, examples: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the flat gradient of the sum of the losses that count, and how many count."""
+    device = sources.parameters[0].device
+    total = torch.zeros(sum(value.numel() for value in sources.parameters), device=device)
+    number = torch.zeros((), device=device)
+    for some in torch.split(examples, sources.at_once):
+        with torch.enable_grad():
+            loss, counts = losses_of(some)
+            found = torch.autograd.grad((loss * counts).sum(), sources.parameters, allow_unused=True)
+        flat = [
+            torch.zeros_like(value) if gradient is None else gradient
+            for value, gradient in zip(sources.parameters, found, strict=True)
+        ]
+        total += torch.cat([gradient.flatten().float() for gradient in flat])
+        number += counts.sum()
+    return total, number
+
+
+class _Part:
+    """A data set or a DataLoader of the user's, read by the numbers of examples, without the index."""
+
+    def __init__(self, name: str, data: Any) -> None:
+        """Take the data set, the collation and the batch size from a DataLoader."""
+        is_loader = isinstance(data, DataLoader)
+        self.dataset = data.dataset if is_loader else data
+        self.batch_size = data.batch_size if is_loader else None
+        self._collate = uncollated(data.collate_fn) if is_loader else default_collate
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
+            raise TypeError(
+                f"Expected `{name}` to be a map-style data set or a DataLoader of one, but got "
+                f"{type(self.dataset).__name__}: `bias.learn` reads examples by their number."
+            )
+        if isinstance(self.dataset, IndexedDataset):
+            self.dataset = self.dataset.dataset
+        if len(self.dataset) == 0:
+            raise ValueError(f"Expected `{name}` to have at least one example, but it is empty.")
+
+    def batch(self, examples: torch.Tensor) -> Any:
+        """Return the examples as a batch."""
+        return self._collate([self.dataset[number] for number in examples.tolist()])
+
+
+def _forward(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits and targets of a batch in one of the usual forms."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        output = model(**{name: value for name, value in batch.items() if name not in ("labels", "index")})
+        return getattr(output, "logits", output), batch["labels"]
+    if isinstance(batch, list | tuple) and len(batch) > 1:
+        *inputs, targets = batch
+        return model(*inputs), targets
+    raise TypeError(
+        f"Expected a batch to be a tuple (*inputs, targets) or a dict with 'labels', but got "
+        f"{type(batch).__name__}: give `bias.learn(…, forward=lambda model, batch: (logits, targets))`."
+    )
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    """Return the batch with its tensors on the device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {name: _moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, list | tuple):
+        return [_moved(value, device) for value in batch]
+    return batch
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module into evaluation for a while; cuDNN refuses the gradient of a recurrent net then."""
+    trained = [module for module in model.modules() if module.training]
+    recurrent = any(isinstance(module, nn.RNNBase) for module in trained)
+    model.eval()
+    try:
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled and not recurrent):
+            yield
+    finally:
+        for module in trained:
+            module.training = True

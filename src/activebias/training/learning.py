@@ -1,0 +1,60 @@
+"""The method `auto` in our training loop: from the examples of a task to the losses that it learns from."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from activebias import ActiveBias, TokenIndex
+from activebias.internal import Sources, learn_from
+from activebias.training.examples import IGNORE, Examples
+
+
+class _Task(Protocol):
+    """A `Task` of the loop, which imports this module."""
+
+    @property
+    def train(self) -> Examples: ...
+    @property
+    def validation(self) -> Examples | None: ...
+    @property
+    def tokens(self) -> TokenIndex | None: ...
+
+
+def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) -> None:
+    """Let the biases whose method learns learn from the validation part, if there is one; after an epoch."""
+    validation, tokens = task.validation, task.tokens
+    learning = [bias for bias in biases if bias.method.learns]
+    if validation is None or not learning:
+        return
+
+    def losses_of(examples: Examples, index: Tensor) -> Tensor:
+        inputs, targets = examples.batch(index)
+        logits, flat = model(*inputs).flatten(0, -2), targets.flatten()
+        return F.cross_entropy(logits, flat, reduction="none", ignore_index=IGNORE).view(targets.shape)
+
+    def of_training(index: Tensor) -> tuple[Tensor, Tensor]:
+        index = index.to(task.train.targets.device)
+        losses = losses_of(task.train, index)
+        return losses, index if tokens is None else tokens(index, losses.shape[-1])
+
+    def of_validation(index: Tensor) -> tuple[Tensor, Tensor]:
+        index = index.to(validation.targets.device)
+        losses = losses_of(validation, index)
+        targets = validation.targets[index]
+        targets = targets if targets.dim() == 1 else targets[:, : losses.shape[1]]
+        return losses, torch.where(targets == IGNORE, -1, 0)
+
+    model.eval()
+    sources = Sources(
+        [value for value in model.parameters() if value.requires_grad],
+        of_training,
+        len(task.train),
+        of_validation,
+        len(validation),
+        example_of=(lambda words: words) if tokens is None else tokens.sequence_of,
+    )
+    for bias in learning:
+        learn_from(bias, sources)

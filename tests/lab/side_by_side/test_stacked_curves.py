@@ -1,0 +1,74 @@
+"""The method `auto` side by side: every model learns the curve that it would have learnt alone."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from activebias import get_method
+from activebias.lab.experiment.prepared import prepare
+from activebias.lab.one_by_one import build_run
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData
+from activebias.lab.side_by_side.training import part_of_state
+from side_by_side_cases import CPU, SEEDS, assert_same, burnt_in, small, together
+
+
+def learnable(name):
+    """Return a small recipe with a validation part, and the data of its trials."""
+    recipe, dataset, teacher = small(name)
+    recipe = replace(recipe, validation=0.2)
+    return recipe, [prepare(recipe, dataset, seed=seed, device=CPU, teacher=teacher) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "qt-cnn", "conll2003-cnn"])
+@pytest.mark.parametrize("method", ["auto", "sauto"])
+def test_curves_side_by_side_are_those_of_single_runs(name, method, monkeypatch):
+    if (name, method) == ("conll2003-cnn", "sauto"):
+        pytest.skip("the words of a sentence train together: nothing to draw")
+    # The data sets are so small that learning would cost too much in most epochs.
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable(name)
+    methods = [get_method(method), get_method("wtc" if method == "auto" else "stc")]
+    run = together(recipe, prepared, methods)
+    burn_ins = [burnt_in(recipe, data, methods, seed) for seed, data in zip(SEEDS, prepared, strict=True)]
+    for position, (seed, each, _) in enumerate(run.lanes):
+        alone = build_run(recipe, prepared[SEEDS.index(seed)], [each], seed=seed)
+        alone.load_state_dict(burn_ins[SEEDS.index(seed)])
+        while alone.epoch < recipe.epochs:
+            alone.train_epoch()
+        assert_same(run, position, alone, tolerance=1e-3)
+        if each.learns:
+            curve = alone.bias._memory.curve
+            assert curve.num_learnt > 1
+            ours = run.memory.curves[position]
+            torch.testing.assert_close(ours, torch.as_tensor(curve.scores), rtol=1e-3, atol=1e-3)
+
+
+def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    trials = TrialData(recipe, prepared, SEEDS, CPU)
+    lanes = [Lane(seed, get_method(name)) for name in ("auto", "scan") for seed in SEEDS]
+    run = SideBySide.begin(trials, lanes, emphasises=True)
+    run.train_epoch()
+    state = run.state_dict()
+    state = {**state, "optimiser": [{k: v.clone() for k, v in each.items()} for each in state["optimiser"]]}
+    state["stack"] = {
+        kind: {name: value.clone() for name, value in values.items()}
+        for kind, values in state["stack"].items()
+    }
+    again = SideBySide.begin(TrialData(recipe, prepared, SEEDS, CPU), lanes, emphasises=True)
+    again.load_state_dict(state)
+    part_lanes = [lanes[1], lanes[3]]
+    part = SideBySide.begin(TrialData(recipe, prepared[1:], SEEDS[1:], CPU), part_lanes, emphasises=True)
+    part.load_state_dict(part_of_state(state, [1, 3], [1]))
+    for each in (run, again, part):
+        each.train_epoch()
+    assert (run.curves.evidence.total != state["curves"]["total"][:2]).any()
+    for ours, theirs in zip(again.curves.evidence, run.curves.evidence, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(part.curves.evidence.total[0], run.curves.evidence.total[1])
+    torch.testing.assert_close(again.memory.curves, run.memory.curves)
+    torch.testing.assert_close(again.memory.scores, run.memory.scores)
+    torch.testing.assert_close(part.memory.curves[0], run.memory.curves[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(part.memory.scores[0], run.memory.scores[1], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,419 @@
+"""The method `auto`: what it learns, when, and that it goes on exactly where it stopped."""
+
+import copy
+import math
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import activebias as ab
+from activebias import curve as curves
+from activebias import learning
+from activebias.curve import NUM_KNOTS, Curve, Evidence, knot_means, place_of
+from activebias.emphasis import weights
+
+NUM_TRAINING, NUM_VALIDATION = 600, 300
+
+
+def digits(share_wrong=0.2, seed=0):
+    """Return training, validation and test set; a share of the labels of the first two is wrong."""
+    images, labels = load_digits(return_X_y=True)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    images, clean = torch.tensor(images / 16).float()[order], torch.tensor(labels)[order]
+    wrong = torch.rand(len(clean), generator=generator) < share_wrong
+    noisy = torch.where(wrong, torch.randint(10, clean.shape, generator=generator), clean)
+    ends = (0, NUM_TRAINING, NUM_TRAINING + NUM_VALIDATION, len(clean))
+    parts = [slice(*pair) for pair in pairwise(ends)]
+    labels = (noisy, noisy, clean)
+    sets = [TensorDataset(images[part], each[part]) for part, each in zip(parts, labels, strict=True)]
+    return sets, wrong[:NUM_TRAINING]
+
+
+class Training:
+    """A small net in training on digits."""
+
+    def __init__(self, method="auto", *, seed=0, burn_in=2, share_wrong=0.2, **options):
+        (self.train, self.validation, self.test), self.wrong = digits(share_wrong, seed)
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.bias = ab.ActiveBias(
+            method, num_instances=NUM_TRAINING, num_classes=10, burn_in=burn_in, seed=seed, **options
+        )
+        self.loader = self.bias.loader(self.train, 50)
+
+    def epochs(self, first, last):
+        for epoch in range(first, last):
+            self.bias.set_epoch(epoch)
+            for index, (inputs, targets) in self.loader:
+                loss = self.bias.loss(self.model(inputs), targets, index)
+                self.optimiser.zero_grad()
+                loss.backward()
+                self.optimiser.step()
+            self.bias.learn(self.model, self.loader, self.validation)
+        return self
+
+    @property
+    def curve(self):
+        return self.bias._memory.curve
+
+    def error(self):
+        self.model.eval()
+        with torch.no_grad():
+            predicted = self.model(self.test.tensors[0]).argmax(1)
+        self.model.train()
+        return (predicted != self.test.tensors[1]).double().mean().item()
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Learn in every epoch: the data set is so small that it would be every 20th."""
+    monkeypatch.setattr(learning, "PART", 10.0)
+
+
+def test_wrong_labels_come_to_weigh_little_and_the_error_falls():
+    plain = np.mean([Training("scan", seed=seed).epochs(0, 25).error() for seed in range(3)])
+    learnt = [Training("auto", seed=seed).epochs(0, 25) for seed in range(3)]
+    assert np.mean([each.error() for each in learnt]) < plain - 0.01
+    for each in learnt:
+        weight = each.bias.weights()
+        assert weight.mean() == pytest.approx(1, abs=1e-4)
+        assert weight[each.wrong].mean() < 0.7 * weight[~each.wrong].mean()
+
+
+def test_draws_follow_the_curve():
+    run = Training("sauto").epochs(0, 12)
+    chance = run.bias.probabilities()
+    assert chance.sum() == pytest.approx(1)
+    scores = run.bias.scores.double()
+    expected = (curves.UNIFORM + (1 - curves.UNIFORM) * scores / scores.mean()) / NUM_TRAINING
+    torch.testing.assert_close(chance, expected, rtol=1e-4, atol=1e-9)
+    drawn = run.bias._memory.draw(200_000, torch.Generator().manual_seed(0))
+    share = torch.bincount(drawn, minlength=NUM_TRAINING) / 200_000
+    assert (share - chance).abs().max() < 5 * math.sqrt(chance.max() / 200_000)
+    few = run.bias._memory.draw(5, torch.Generator().manual_seed(0))  # through the tree of sums
+    assert few.tolist() == drawn[:5].tolist()
+
+
+@pytest.mark.parametrize("method", ["auto", "sauto"])
+def test_a_resumed_run_is_the_run_that_never_stopped(method, tmp_path):
+    whole = Training(method).epochs(0, 8)
+    first = Training(method).epochs(0, 5)
+    first.bias.save(tmp_path / "bias.pt")
+    second = Training(method)
+    second.model.load_state_dict(first.model.state_dict())
+    second.optimiser.load_state_dict(copy.deepcopy(first.optimiser.state_dict()))
+    second.bias.load(tmp_path / "bias.pt")
+    torch.manual_seed(1)
+    second.epochs(5, 8)
+    third = Training(method).epochs(0, 5)
+    torch.manual_seed(1)
+    third.epochs(5, 8)
+    assert second.curve.num_learnt == whole.curve.num_learnt == third.curve.num_learnt
+    assert np.array_equal(second.curve.scores, third.curve.scores)
+    assert torch.equal(second.bias.scores, third.bias.scores)
+    assert torch.equal(second.bias.weights(), third.bias.weights())
+
+
+def test_learning_changes_neither_model_nor_random_state():
+    run = Training().epochs(0, 2)
+    run.bias.set_epoch(2)
+    state = copy.deepcopy(run.model.state_dict())
+    random = torch.get_rng_state()
+    run.model[0].eval()  # a part that the user froze
+    run.bias.learn(run.model, run.loader, run.validation)
+    assert all(torch.equal(state[name], value) for name, value in run.model.state_dict().items())
+    assert all(value.grad is None or value.grad.isfinite().all() for value in run.model.parameters())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert [module.training for module in run.model] == [False, True, True, True]
+
+
+def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
+    """a_b = <G_b, g>: a step of size h along -G_b changes the validation loss by -h a_b."""
+    run = Training().epochs(0, 3)
+    model = run.model.double().eval()
+    parameters = list(model.parameters())
+
+    def losses(data):
+        inputs, targets = data.tensors
+        return lambda index: (
+            nn.functional.cross_entropy(model(inputs[index].double()), targets[index], reduction="none"),
+            index,
+        )
+
+    sources = learning.Sources(parameters, losses(run.train), NUM_TRAINING, losses(run.validation), 300)
+    members = learning.Members.of(run.bias._memory.means())
+    generator = torch.Generator().manual_seed(3)
+    aligned, known = learning.alignments(sources, members, generator, run.bias._ranks)
+    order = torch.randperm(NUM_TRAINING, generator=torch.Generator().manual_seed(3))
+
+    def validation_loss():
+        with torch.no_grad():
+            return sources.validation(torch.arange(300))[0].clamp(max=learning.LARGEST_LOSS).mean()
+
+    step, checked = 1e-6, 0
+    for knot in range(NUM_KNOTS):
+        if members.number[knot] == 0:
+            assert aligned[knot] == known[knot] == 0
+            continue
+        drawn = members.drawn(knot, order)
+        assert len(drawn) == min(members.number[knot], learning.MEMBERS)
+        gradient = torch.autograd.grad(sources.training(drawn)[0].mean(), parameters)
+        before = validation_loss()
+        with torch.no_grad():
+            for value, change in zip(parameters, gradient, strict=True):
+                value -= step * change
+        saved = (before - validation_loss()) / step
+        with torch.no_grad():
+            for value, change in zip(parameters, gradient, strict=True):
+                value += step * change
+        assert aligned[knot].item() == pytest.approx(saved.item(), rel=0.02, abs=2e-3)
+        checked += 1
+    assert checked >= 4
+
+
+def test_wrong_validation_labels_have_no_gradient_once_the_model_is_sure():
+    logits = torch.tensor([[9.0, 0.0]], requires_grad=True)
+    loss = nn.functional.cross_entropy(logits, torch.tensor([1])).clamp(max=learning.LARGEST_LOSS)
+    assert torch.autograd.grad(loss, logits)[0].abs().sum() == 0
+
+
+def test_it_learns_at_the_end_of_the_burn_in_and_not_before():
+    run = Training(burn_in=3)
+    learnt = []
+    for epoch in range(5):
+        run.epochs(epoch, epoch + 1)
+        learnt.append(run.curve.num_learnt)
+    assert learnt == [0, 0, learning.FIRST_ROUNDS, learning.FIRST_ROUNDS + 1, learning.FIRST_ROUNDS + 2]
+    run.bias.learn(run.model, run.loader, run.validation)  # again in the same epoch
+    assert run.curve.num_learnt == learnt[-1]
+
+
+def test_learning_takes_its_part_of_the_examples(monkeypatch):
+    monkeypatch.setattr(learning, "PART", 0.5)
+    seen = []
+
+    class Counted(Dataset):
+        def __init__(self, data):
+            self.data = data
+
+        def __len__(self):
+            return len(self.data)
+
+        def __getitem__(self, number):
+            seen.append(number)
+            return self.data[number]
+
+    run = Training(burn_in=0)
+    run.train = Counted(run.train)
+    run.loader = run.bias.loader(run.train, 50)
+    run.validation = Counted(run.validation)
+    run.epochs(0, 1)
+    first, trained = len(seen), NUM_TRAINING
+    assert first > trained
+    run.epochs(1, 31)
+    learnt = len(seen) - first - 30 * trained
+    assert 0 < learnt <= 0.5 * 30 * trained
+
+
+@pytest.mark.parametrize(
+    ("burn_in", "epoch"), [(0, 1), (2, 3)], ids=["from the first epoch", "after a burn-in"]
+)
+def test_without_validation_data_it_is_wtc_and_says_so(burn_in, epoch):
+    auto, wtc = (
+        ab.ActiveBias(method, num_instances=6, num_classes=4, burn_in=burn_in) for method in ("auto", "wtc")
+    )
+    for number in range(epoch):
+        for bias in (auto, wtc):
+            bias.set_epoch(number)
+            bias.record(range(6), [0.05, 0.2, 0.4, 0.6, 0.9, 0.99])
+    with pytest.warns(UserWarning, match=r"emphasises as 'wtc' does: call `bias\.learn\(model, training_set"):
+        auto.set_epoch(epoch)
+    wtc.set_epoch(epoch)
+    torch.testing.assert_close(auto.weights(), wtc.weights(), atol=0.03, rtol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        auto.set_epoch(epoch + 1)  # once is enough
+
+
+def test_other_methods_learn_nothing():
+    run = Training("wtc").epochs(0, 3)
+    assert run.curve is None
+    with pytest.raises(ValueError, match="'wtc' has no curve: only 'auto' and 'sauto' learn one"):
+        run.bias.curve()
+
+
+def test_the_curve_explains_itself():
+    run = Training().epochs(0, 25)
+    means, weight = run.bias.curve()
+    torch.testing.assert_close(means, knot_means())
+    share = learning.Members.of(run.bias._memory.means()).share
+    assert (share * weight).sum() == pytest.approx(1, abs=0.05)
+    text = run.bias.explain()
+    assert text.startswith("Emphasises p̄ from ")
+    assert "count for little: " in text
+    assert "which may be mislabelled" in text
+    assert run.bias.metrics()["weight_max"] <= curves.MOST * 1.5
+
+
+def test_an_equal_curve_says_so():
+    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS)
+    assert curves.in_words(torch.ones(NUM_KNOTS), share).startswith("Emphasises nothing")
+
+
+def test_alignments_become_scores():
+    share = torch.zeros(NUM_KNOTS, dtype=torch.float64)
+    share[[2, 5, 8]] = torch.tensor([0.1, 0.5, 0.4], dtype=torch.float64)
+    aligned = torch.zeros(NUM_KNOTS, dtype=torch.float64)
+    aligned[[2, 5, 8]] = torch.tensor([-3.0, 1.0, 2.0], dtype=torch.float64)
+    known = (share > 0).double()
+    evidence = Evidence.none().with_new(aligned, share, known)
+    scores = evidence.scores(share)
+    assert scores[2] == 0  # training there would raise the validation loss
+    assert scores[8] == pytest.approx(2 * scores[5].item())
+    assert (share * scores).sum() == pytest.approx(1)
+    many = evidence
+    for _ in range(60):
+        many = many.with_new(1e-6 * aligned, share, known)  # gradients shrink, the curve does not
+    torch.testing.assert_close(many.scores(share), scores)
+    assert Evidence.none().with_new(-aligned.abs(), share, known).scores(share).abs().sum() == 0
+
+
+def test_no_score_outgrows_its_bound():
+    share = torch.full((NUM_KNOTS,), 1e-4, dtype=torch.float64)
+    share[12] = 1 - share[:12].sum()
+    aligned = torch.zeros(NUM_KNOTS, dtype=torch.float64)
+    aligned[5] = 1.0
+    scores = Evidence.none().with_new(aligned, share, torch.ones(NUM_KNOTS)).scores(share)
+    assert curves.UNIFORM + (1 - curves.UNIFORM) * scores.max() == pytest.approx(curves.MOST)
+
+
+def test_the_curve_is_linear_between_its_knots():
+    curve = Curve(torch.device("cpu"))
+    curve.scores[:] = np.arange(NUM_KNOTS, dtype=np.float64)
+    means = np.array([0.0, 0.3, 0.5, 0.9999999])
+    found = curve(ab.Estimate(means, means, means))
+    np.testing.assert_allclose(found, place_of(means))
+    np.testing.assert_allclose(found, [0, math.log(3 / 7) + 5, 5, 12])
+
+
+def test_uniform_part_of_weights():
+    scores = torch.tensor([0.0, 1.0, 3.0])
+    torch.testing.assert_close(weights(scores, scores.mean(), 0.1), torch.tensor([0.1, 0.775, 2.125]))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(64), 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"training": "shorter"},
+            ValueError,
+            r"600 examples in the order .* but got 300; in tagging",
+        ),
+        ({"validation": Stream()}, TypeError, r"Expected `validation` to be a map-style data set .* Stream"),
+        ({"validation": []}, ValueError, r"Expected `validation` to have at least one example"),
+        (
+            {"validation": [torch.zeros(64)] * 3},
+            TypeError,
+            r"a tuple \(\*inputs, targets\) .* `bias.learn\(…, forw",
+        ),
+    ],
+)
+def test_mistakes_are_named(change, error, message):
+    run = Training(burn_in=0)
+    run.bias.set_epoch(0)
+    options = {"training": run.loader, "validation": run.validation} | change
+    if options["training"] == "shorter":
+        options["training"] = run.validation
+    with pytest.raises(error, match=message):
+        run.bias.learn(run.model, **options)
+
+
+def test_several_labels_are_refused():
+    with pytest.raises(ValueError, match="one label, but `multi_label` is True: use 'wtc'"):
+        ab.ActiveBias("auto", num_instances=3, num_classes=3, multi_label=True)
+
+
+def test_a_damaged_curve_is_refused():
+    run = Training().epochs(0, 4)
+    state = run.bias.state_dict()
+    state["curve"]["scores"] = torch.full((NUM_KNOTS,), math.nan, dtype=torch.float64)
+    with pytest.raises(ValueError, match="curve has `scores` that are not 13 finite numbers"):
+        run.bias.load_state_dict(state)
+
+
+def test_dicts_with_labels_and_loaders_are_read():
+    class Rows(Dataset):
+        def __init__(self, data):
+            self.data = data
+
+        def __len__(self):
+            return len(self.data)
+
+        def __getitem__(self, number):
+            inputs, target = self.data[number]
+            return {"inputs": inputs, "labels": target}
+
+    class Net(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs)
+
+    run = Training(burn_in=0)
+    run.model = Net(64, 10)
+    run.bias.set_epoch(0)
+    run.bias.learn(run.model, Rows(run.train), DataLoader(Rows(run.validation), batch_size=7))
+    assert run.curve.num_learnt == learning.FIRST_ROUNDS
+
+
+def test_words_learn_a_curve_too():
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(2, 7, (40,), generator=generator)
+    words = torch.randint(1, 30, (40, 6), generator=generator)
+    tags = torch.where(torch.arange(6) < lengths[:, None], words % 3, -100)
+    tokens = ab.TokenIndex(lengths.tolist())
+    model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 3))
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+    bias = ab.ActiveBias("auto", num_instances=tokens.num_instances, num_classes=3)
+    data = TensorDataset(words, tags)
+    loader = bias.loader(data, 8, num_sequences=40)
+    for epoch in range(6):
+        bias.set_epoch(epoch)
+        for index, (inputs, targets) in loader:
+            loss = bias.loss(model(inputs), targets, tokens(index, 6))
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        bias.learn(model, loader, data, tokens=tokens)
+    assert bias._memory.curve.num_learnt > 3
+    assert bias.weights().std() > 0.01
+    with pytest.raises(ValueError, match=r"but got 40; in tagging, give `tokens=` too"):
+        bias.learn(model, loader, data)
+
+
+def test_a_recurrent_net_learns():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.output = nn.GRU(8, 8, batch_first=True), nn.Linear(8, 10)
+
+        def forward(self, inputs):
+            return self.output(self.net(inputs.view(-1, 8, 8))[0][:, -1])
+
+    run = Training(burn_in=0)
+    run.model = Tagger()
+    run.bias.set_epoch(0)
+    run.bias.learn(run.model, run.train, run.validation)
+    assert run.curve.num_learnt == learning.FIRST_ROUNDS
+    assert run.model.net.training
