@@ -1,293 +1,223 @@
-"""Designs of an emphasis that is learnt from a validation part, side by side with the paper's methods.
+"""Designs of `auto` that were tried, side by side with the paper's methods (docs/methods/auto.md).
 
-    python benchmarks/auto_designs.py --device cuda --rows mnist-fc mnist-cnn-10 --seeds 4
+    python benchmarks/auto_designs.py --device cuda --rows mnist-fc mnist-cnn-10 --designs auto hedge
 
-After every epoch the gradient g of a bounded validation loss (1 - p) is taken, and the mean gradient G_b of
-training instances in bins of logit(p̄). a_b = <G_b, g> says how much training on the bin lowers that loss.
-The designs make the emphasis of a bin from a_b in different ways.
+A design has a validation loss of log p, a form (from the alignments of the knots to the scores), the uniform
+part u of the emphasis and the largest weight. All designs of a call train side by side, on the same seeds.
+Rows are those of docs/peers.md at the recipe's learning rate, with a tenth of the training set held out.
 """
 
 import argparse
 import json
 import math
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from activebias import METHODS, Estimate, Method, emphasis, statistics
-from activebias.internal import as_tensor, native
+from activebias import METHODS, get_method
+from activebias.internal import FIRST_ROUNDS, LARGEST_LOSS, MEMBERS, NUM_KNOTS, UNIFORM, Evidence, place_of
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.peer_rows import peer_rows
 from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.group import burn_in_lanes
-from activebias.lab.side_by_side.memory import StackedMemory
+from activebias.lab.side_by_side.learning import StackedCurves
 from activebias.lab.side_by_side.training import Lane, SideBySide
-from activebias.training.examples import IGNORE
 
-LOWEST, HIGHEST = -5, 7  # of logit(p̄): one bin for every integer
-BINS = HIGHEST - LOWEST + 1
-DECAY = 0.9
-BASELINES = ("scan", "wd", "wtc")
+KNOTS = torch.arange(-5, 8, dtype=torch.float64).sigmoid()
+NO_BOUND = 1e9
 
 
-def bin_of(mean):
-    """Return the position of p̄ among the bins, from 0 to BINS - 1, as a float."""
-    logit = torch.logit(mean.double(), eps=1e-6)
-    return (logit - LOWEST).clamp(0, BINS - 1)
+class Design(NamedTuple):
+    """A way from gradients to emphasis; without a loss it learns nothing."""
+
+    loss: str | None
+    form: str = "plain"
+    uniform: float = UNIFORM
+    most: float = 8.0
+    begins_as_rule: bool = False
 
 
-class Evidence:
-    """Decayed sums of the bins' alignments, (K, BINS)."""
-
-    def __init__(self, size, device):
-        self.total, self.square, self.weight = (
-            torch.zeros(size, BINS, device=device, dtype=torch.float64) for _ in range(3)
-        )
-
-    def add(self, value, share, known):
-        value = value / (share * value.abs()).sum(-1, keepdim=True).clamp(min=1e-30)
-        known = known.double()
-        for name, new in (("total", value * known), ("square", value * value * known), ("weight", known)):
-            setattr(self, name, DECAY * getattr(self, name) + (1 - DECAY) * new)
-
-    def estimate(self, share):
-        """Return mean and squared standard error of the bins."""
-        total, square, weight = map(smooth, (self.total, self.square, self.weight))
-        number = weight / (1 - DECAY)  # of epochs, at most 10
-        mean = total / weight.clamp(min=1e-9)
-        overall = (share * mean).sum(-1, keepdim=True)
-        mean = torch.where(number > 0.1, mean, overall)
-        variance = (square / weight.clamp(min=1e-9) - mean**2).clamp(min=0)
-        variance = (number * variance + 1) / (number + 1)
-        return mean, variance / number.clamp(min=0.1) / 2, overall
-
-
-def smooth(value):
-    padded = torch.cat([value[:, :1], value, value[:, -1:]], dim=1)
-    return 0.25 * padded[:, :-2] + 0.5 * padded[:, 1:-1] + 0.25 * padded[:, 2:]
-
-
-def learnt(*kinds, floor=0.1, most=8.0):
-    def table(now):
-        total = 0
-        for kind in kinds:
-            mean = now[kind][0].clamp(min=0)
-            total = total + mean / (now["share"] * mean).sum(-1, keepdim=True).clamp(min=1e-9)
-        return (floor + (1 - floor) * total / len(kinds)).clamp(max=most)
-
-    return table
+DESIGNS = {
+    # The form, with the loss 1 - p.
+    "floor-half": Design("q1", uniform=0.5, most=NO_BOUND),
+    "free": Design("q1", uniform=0.0, most=NO_BOUND),
+    "cosine": Design("q1", "cosine", uniform=0.0, most=NO_BOUND),
+    "root": Design("q1", "root", uniform=0.0, most=NO_BOUND),
+    "ratio": Design("q1", "ratio", uniform=0.0, most=NO_BOUND),
+    # The validation loss.
+    "free-q.5": Design("q.5", uniform=0.0, most=NO_BOUND),
+    "free-q.25": Design("q.25", uniform=0.0, most=NO_BOUND),
+    "free-clip4": Design("clip4", uniform=0.0, most=NO_BOUND),
+    # The uniform part.
+    "q.5-u.2": Design("q.5", uniform=0.2, most=NO_BOUND),
+    "clip3-u.2": Design("clip3", uniform=0.2, most=NO_BOUND),
+    "clip4-u.2": Design("clip4", uniform=0.2, most=NO_BOUND),
+    "clip4-u.1": Design("clip4", uniform=0.1, most=NO_BOUND),
+    # The bound of the weights.
+    "clip3": Design("clip3"),
+    "clip4": Design("clip4"),
+    "clip5": Design("clip5"),
+    # The first epochs of learning: it begins as p̄ (1 - p̄).
+    "auto": Design("clip4", begins_as_rule=True),
+    # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
+    "hedge": Design("clip4", "hedge", uniform=0.0),
+    "low-floor": Design(None),
+}
+LOSSES = {
+    "q1": lambda log_prob: 1 - log_prob.exp(),
+    "q.5": lambda log_prob: (1 - (0.5 * log_prob).exp()) / 0.5,
+    "q.25": lambda log_prob: (1 - (0.25 * log_prob).exp()) / 0.25,
+    "clip3": lambda log_prob: -log_prob.clamp(min=-3),
+    "clip4": lambda log_prob: -log_prob.clamp(min=-LARGEST_LOSS),
+    "clip5": lambda log_prob: -log_prob.clamp(min=-5),
+}
 
 
-def power(q):
-    return lambda log_prob: (1 - (q * log_prob).exp()) / q
+def hedge(evidence, share):
+    """Mix scan, wd, we and wtc by their relative alignment, Σ share v a; a fifth is always scan."""
+    scores = torch.stack([torch.ones_like(KNOTS), 1 - KNOTS, KNOTS, KNOTS * (1 - KNOTS)]).to(share.device)
+    mean = (share[:, None] * scores).sum(-1, keepdim=True)
+    weights = 0.5 + 0.5 * scores / mean  # (lanes, methods, knots)
+    aligned = evidence.total / evidence.weight.clamp(min=1e-9)
+    gain = (share[:, None] * weights * aligned[:, None]).sum(-1)
+    part = 0.8 * (gain / 0.2).softmax(-1)
+    part[:, 0] += 0.2
+    return (part[..., None] * weights).sum(1)
 
 
-def clip(most):
-    return lambda log_prob: -log_prob.clamp(min=-most)
+class Tried(StackedCurves):
+    """Curves of several designs, measured together."""
+
+    def adopt(self, designs):
+        """Take the design of every lane, and begin without evidence."""
+        self.designs = designs
+        self.losses = sorted({design.loss for design in designs if design.loss})
+        self.seen = {
+            (loss, form): Evidence.none(len(designs), device=self._trial.device)
+            for loss in self.losses
+            for form in ("plain", "cosine", "ratio")
+        }
+
+    def learn(self, epoch):
+        """Measure, and write the curve of every lane."""
+        means = self._memory.means(self._models)
+        knot = place_of(means).round().long()
+        count = torch.zeros(len(knot), NUM_KNOTS, dtype=torch.int64, device=knot.device)
+        count.scatter_add_(1, knot, torch.ones_like(knot))
+        if self.losses and bool(self._due(epoch, count).any()):
+            for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
+                self._measure(epoch, number, knot, count)
+            self.first = epoch if bool((self.last_epoch < 0).all()) else self.first
+            self.last_epoch[:] = epoch
+        curves, uniform = self._curves(count / knot.shape[1])
+        self._memory.follow(self._models, curves, means)
+        self._memory._uniform[self._models, 0] = uniform
+
+    def _measure(self, epoch, number, knot, count):
+        share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
+        for loss in self.losses:
+            self.loss, self.validates, self.norms, self.residuals = loss, True, [], []
+            aligned = self._alignments(epoch, number, knot, count)
+            norms, residuals = (torch.stack(each, 1) for each in (self.norms, self.residuals))
+            divisors = {"plain": torch.ones_like(norms), "cosine": norms, "ratio": residuals}
+            for form, by in divisors.items():
+                new = aligned / by.clamp(min=1e-20)
+                self.seen[loss, form] = self.seen[loss, form].with_new(new, share, known)
+
+    def _gradient(self, loss, counts):
+        if self.validates:  # the first gradient
+            self.validates = False
+            return super()._gradient(LOSSES[self.loss](-self.plain), counts)
+        gradient = super()._gradient(loss, counts)
+        self.norms.append(sum((each.double() ** 2).flatten(1).sum(1) for each in gradient).sqrt())
+        residual = (1 - loss.detach().neg().exp()) ** 2 * counts  # about |p - y|²
+        number = counts.flatten(1).sum(1).clamp(min=1)
+        self.residuals.append(residual.flatten(1).sum(1).double() / number)
+        return gradient
+
+    def _losses(self, inputs, targets):
+        loss, mask = super()._losses(inputs, targets)
+        self.plain = loss  # the parent bounds the loss of the validation part itself
+        return loss, mask
+
+    def _curves(self, share):
+        rows, parts = [], []
+        for lane, design in enumerate(self.designs):
+            mine, form = share[lane : lane + 1], "plain" if design.form in ("root", "hedge") else design.form
+            scores, part = (KNOTS * (1 - KNOTS)).to(share.device)[None], design.uniform
+            if design.loss is not None:
+                evidence = Evidence(*(each[lane : lane + 1] for each in self.seen[design.loss, form]))
+                most = design.most if design.most == NO_BOUND else (design.most - part) / (1 - part)
+                scores = evidence.scores(mine, most)
+                if design.form == "root":
+                    scores = scores.sqrt()
+                if design.form == "hedge":
+                    scores = hedge(evidence, mine)
+                if design.begins_as_rule:
+                    scores = evidence.mixed(mine, int(self.last_epoch[0]) - self.first)
+            rows.append(scores[0])
+            parts.append(part)
+        return torch.stack(rows), torch.tensor(parts, dtype=torch.float64, device=share.device)
 
 
-# Validation losses of log p: bounded, so that wrong validation labels do not decide.
-LOSSES = {"clip3": clip(3), "clip4": clip(4), "clip5": clip(5)}
-DESIGNS = {name: learnt(name) for name in LOSSES}
-
-
-class TableMemory(StackedMemory):
-    """A StackedMemory in which some lanes look their emphasis up in a table over logit(p̄)."""
-
-    def adopt(self, learnt):
-        self.learnt = torch.tensor(learnt, device=self.device)
-        self.tables = torch.ones(self.num_models, BINS, device=self.device, dtype=torch.float64)
-        self.means = torch.zeros(self.num_models, self.num_instances, device=self.device)
-        self.has_own_statistic = False
-        self.rescore()
-
-    def _score(self, rows, models):
-        values, count = self.history.entries(native(rows.flatten()))
-        estimates = statistics.estimate(values, count)
-        estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimates))
-        lanes = slice(models.start, models.stop)
-        place = bin_of(estimated.mean)
-        low = place.floor().long().clamp(max=BINS - 2)
-        tables = self.tables[lanes].view(len(models), BINS)
-        part = place - low
-        flat = (len(models), -1)
-        looked_up = (1 - part) * tables.gather(1, low.view(flat)).view(rows.shape) + part * tables.gather(
-            1, low.view(flat) + 1
-        ).view(rows.shape)
-        scores = torch.where(self.learnt[lanes].view(-1, *(1 for _ in rows.shape[1:])), looked_up, 0.0)
-        for method, group in self._groups:
-            first, last = max(group.start, models.start), min(group.stop, models.stop)
-            if method.statistic is not None and not method.name.startswith("auto") and first < last:
-                lines = slice(first - models.start, last - models.start)
-                scores[lines] = method.statistic(Estimate(*(each[lines] for each in estimated))).double()
-        self._scores[rows] = scores.float()
-        self._means[rows] = estimated.mean.float()
-
-    def weights(self, index):
-        wide = (-1, *(1 for _ in index.shape[1:]))
-        mean = self.scores.mean(-1, dtype=torch.float64).view(wide)
-        found = self.scores.gather(1, index.flatten(1)).view(index.shape)
-        usual = emphasis.weights(found, mean)
-        whole = torch.where(mean > 0, found / mean.clamp(min=1e-12), 1.0)
-        return torch.where(self.learnt.view(wide), whole, usual).float()
-
-
-def with_tables(run):
-    memory = run.memory
-    memory.__class__ = TableMemory
-    memory._means = torch.zeros(memory.num_models * memory.num_instances + 1, device=memory.device)
-    memory.adopt([lane.method.name.startswith("auto") for lane in run.lanes])
-    return memory
-
-
-def sample_bins(memory, number, generator):
-    """Return instances (K, BINS, number) of every bin, the share of each bin, and which bins have members."""
-    means = memory._means[:-1].view(memory.num_models, memory.num_instances)
-    place = bin_of(means).round().long()
-    chance = torch.rand(place.shape, generator=generator, device=place.device, dtype=torch.float64)
-    order = (place + chance).argsort(-1)
-    count = torch.zeros(memory.num_models, BINS, dtype=torch.int64, device=place.device)
-    count.scatter_add_(1, place, torch.ones_like(place))
-    start = count.cumsum(-1) - count
-    chosen = start[..., None] + torch.arange(number, device=place.device) % count.clamp(min=1)[..., None]
-    chosen = chosen.clamp(max=memory.num_instances - 1)
-    members = order.gather(1, chosen.flatten(1)).view(chosen.shape)
-    return members, count / memory.num_instances, count
-
-
-def learn(run, evidence, number, num_validation, generator):
-    """Measure the alignment of every bin, and write the tables of the designs."""
-    stack, trials, memory = run.stack, run.trials, run.memory
-    leaves = [stack._half.get(name, value) for name, value in stack.parameters.items()]
-    held = trials.validation
-    rows = torch.randint(len(held), (min(num_validation, len(held)),), generator=generator, device=run.device)
-    targets = trials.validation_targets[run._trial][:, rows]
-    logits = stack.predict([tensor[rows] for tensor in held.inputs])
-    counts = targets != IGNORE
-    log_prob = logits.log_softmax(-1).gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    directions = {}
-    for name, function in LOSSES.items():
-        loss = (function(log_prob) * counts).flatten(1).sum(1) / counts.flatten(1).sum(1).clamp(min=1)
-        directions[name] = torch.autograd.grad(loss.sum(), leaves, retain_graph=True, allow_unused=True)
-    del logits, log_prob, loss
-    members, share, count = sample_bins(memory, number, generator)
-    aligned = {name: [] for name in LOSSES}
-    for part in range(BINS):
-        index = members[:, part]
-        inputs = trials.batch_inputs(index, run._trial)
-        targets = trials.targets[run._trial[:, None], index]
-        logits = stack._run(stack._evaluation, inputs, 0)
-        losses = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
-        losses = losses.view(targets.shape)
-        gradient = torch.autograd.grad(losses.mean(-1).sum(), leaves, allow_unused=True)
-        for name, direction in directions.items():
-            pairs = [(a, b) for a, b in zip(gradient, direction, strict=True) if a is not None]
-            aligned[name].append(sum((a.float() * b.float()).flatten(1).sum(1) for a, b in pairs))
-    known = count.clamp(max=number) / number
-    for name, each in aligned.items():
-        evidence[name].add(torch.stack(each, dim=1).double(), share, known)
-    now = {name: each.estimate(share) for name, each in evidence.items()} | {"share": share}
-    for name, design in DESIGNS.items():
-        table = design(now)
-        lanes = [k for k, lane in enumerate(run.lanes) if lane.method.name == f"auto-{name}"]
-        memory.tables[lanes] = table[lanes]
-    memory.rescore()
-    return share
-
-
-def train(protocol, seeds, arguments, designs):
+def train(protocol, seeds, arguments):
     recipe = protocol.recipe
-    if arguments.epochs:
-        recipe = recipe.compressed(arguments.epochs)
-    if arguments.limit:
-        recipe = recipe.limited(arguments.limit)
-    device = torch.device(arguments.device)
+    recipe = recipe.compressed(arguments.epochs) if arguments.epochs else recipe
+    recipe = recipe.limited(arguments.limit) if arguments.limit else recipe
+    device, cpu = torch.device(arguments.device), torch.device("cpu")
     dataset = load_data(recipe, arguments.data)
-    prepared = [
-        prepare(recipe, dataset, seed=seed, device=torch.device("cpu"), root=arguments.data) for seed in seeds
-    ]
+    prepared = [prepare(recipe, dataset, seed=seed, device=cpu, root=arguments.data) for seed in seeds]
     trials = TrialData(recipe, prepared, seeds, device)
-    methods = [METHODS[name] for name in arguments.baselines] + [
-        Method(f"auto-{name}", lambda e: e.mean, weights="emphasis") for name in designs
-    ]
+    names = [*arguments.designs, *arguments.baselines]
+    methods = [get_method("auto")] * len(arguments.designs) + [METHODS[name] for name in arguments.baselines]
     lanes = [Lane(seed, method) for method in methods for seed in seeds]
-    generator = torch.Generator(device).manual_seed(7)
     run = SideBySide.begin(trials, burn_in_lanes(lanes), emphasises=False)
     for _ in range(recipe.burn_in):
         run.train_epoch()
     run = run.branch(lanes, emphasises=True)
-    memory = with_tables(run)
-    evidence = {name: Evidence(len(lanes), device) for name in LOSSES}
-    learning = 0.0
-    curves = []
-    cost = BINS * arguments.members + min(arguments.validation, len(trials.validation))
-    every = math.ceil(cost / (0.05 * trials.num_examples))
-    for epoch in range(recipe.burn_in, recipe.epochs):
-        if (epoch - recipe.burn_in) % every:
-            run.train_epoch()
-            continue
-        started = time.perf_counter()
-        for _ in range(3 if not curves else 1):
-            share = learn(run, evidence, arguments.members, arguments.validation, generator)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        learning += time.perf_counter() - started
-        curves.append((memory.tables / (memory.tables * share).sum(-1, keepdim=True))[:: len(seeds)].cpu())
+    if arguments.designs:
+        run.curves = Tried(lanes, trials, run.stack, run.memory, run._trial)
+        run.curves.adopt([DESIGNS[name] for name in arguments.designs for _ in seeds])
+        run.curves.learn(recipe.burn_in - 1)
+    while run.epoch < recipe.epochs:
         run.train_epoch()
     test, validation = (torch.stack(each, dim=1) for each in (run.test_error, run.validation_error))
-    total = run.seconds * len(lanes)
-    print(
-        f"\n{recipe.name}: {len(lanes)} models × {recipe.epochs} epochs, n = {len(seeds)}, "
-        f"{total:.0f} s, learning {learning:.0f} s more, every {every} epochs"
-    )
-    for number, method in enumerate(methods):
+    print(f"\n{recipe.name}: {len(lanes)} models × {recipe.epochs} epochs, seeds {seeds[0]} to {seeds[-1]}")
+    for number, name in enumerate(names):
         mine = slice(number * len(seeds), (number + 1) * len(seeds))
         errors, held = test[mine], validation[mine]
-        best, last = errors.amin(1), errors[:, -10:].mean(1)
-        chosen = errors.gather(1, held.flip(1).argmin(1, keepdim=True).neg() + errors.shape[1] - 1).squeeze(1)
+        # Of equal epochs the last, as in docs/peers.md.
+        chosen = errors.gather(1, errors.shape[1] - 1 - held.flip(1).argmin(1, keepdim=True)).squeeze(1)
+        found = {"best": errors.amin(1), "chosen": chosen, "last ten": errors[:, -10:].mean(1)}
         text = "  ".join(
-            f"{name} {each.mean():6.3f} ± {each.std() / math.sqrt(len(each)):.3f}"
-            for name, each in (("best", best), ("chosen", chosen), ("last ten", last))
+            f"{key} {each.mean():6.3f} ± {each.std() / math.sqrt(len(each)):.3f}"
+            for key, each in found.items()
         )
-        print(f"  {method.name:12} {text}", flush=True)
+        print(f"  {name:12} {text}", flush=True)
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        record = {"row": recipe.name, "side": name, "seeds": list(seeds), "epochs": recipe.epochs}
         with arguments.out.open("a") as file:
-            record = {
-                "row": recipe.name,
-                "method": method.name,
-                "seeds": list(seeds),
-                "best": best.tolist(),
-                "chosen": chosen.tolist(),
-                "last": last.tolist(),
-            }
-            if method.name.startswith("auto"):
-                picked = [0, 2, 5, 10, 20, 30, len(curves) - 1]
-                record["curves"] = {
-                    e: [round(v, 3) for v in curves[e][number].tolist()] for e in picked if e < len(curves)
-                }
-                record["share"] = [round(v, 4) for v in share[number * len(seeds)].tolist()]
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(record | {key: each.tolist() for key, each in found.items()}) + "\n")
 
 
 def main():
     rows = peer_rows()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="+", choices=rows, required=True)
-    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=list(DESIGNS))
-    parser.add_argument("--baselines", nargs="*", default=BASELINES)
+    parser.add_argument("--rows", nargs="+", choices=rows, required=True, metavar="ROW")
+    parser.add_argument("--designs", nargs="*", choices=DESIGNS, default=list(DESIGNS), metavar="DESIGN")
+    parser.add_argument("--baselines", nargs="*", choices=METHODS, default=["scan", "wd", "wtc"])
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=2000)
-    parser.add_argument("--members", type=int, default=64, help="training instances of a bin, every epoch")
-    parser.add_argument("--validation", type=int, default=1024, help="validation examples, every epoch")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--limit", type=int)
+    parser.add_argument("--epochs", type=int, help="for a try: so many epochs")
+    parser.add_argument("--limit", type=int, help="for a try: so many examples")
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("out/auto.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("results/auto/designs.jsonl"))
     parser.add_argument("--device", default="cuda")
     arguments = parser.parse_args()
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    seeds = tuple(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
     for name in arguments.rows:
-        train(rows[name], tuple(seeds), arguments, arguments.designs)
+        train(rows[name], seeds, arguments)
 
 
 if __name__ == "__main__":

@@ -226,21 +226,21 @@ def test_learning_takes_its_part_of_the_examples(monkeypatch):
 @pytest.mark.parametrize(
     ("burn_in", "epoch"), [(0, 1), (2, 3)], ids=["from the first epoch", "after a burn-in"]
 )
-def test_without_validation_data_it_is_wtc_and_says_so(burn_in, epoch):
-    auto, wtc = (
-        ab.ActiveBias(method, num_instances=6, num_classes=4, burn_in=burn_in) for method in ("auto", "wtc")
-    )
+def test_without_validation_data_it_follows_a_rule_and_says_so(burn_in, epoch):
+    bias = ab.ActiveBias("auto", num_instances=6, num_classes=4, burn_in=burn_in, remove_outliers=False)
+    probs = torch.tensor([0.05, 0.2, 0.4, 0.6, 0.9, 0.99])
     for number in range(epoch):
-        for bias in (auto, wtc):
-            bias.set_epoch(number)
-            bias.record(range(6), [0.05, 0.2, 0.4, 0.6, 0.9, 0.99])
-    with pytest.warns(UserWarning, match=r"emphasises as 'wtc' does: call `bias\.learn\(model, training_set"):
-        auto.set_epoch(epoch)
-    wtc.set_epoch(epoch)
-    torch.testing.assert_close(auto.weights(), wtc.weights(), atol=0.03, rtol=0)
+        bias.set_epoch(number)
+        bias.record(range(6), probs)
+    with pytest.warns(UserWarning, match=r"by the rule p̄ \(1 - p̄\): call `bias\.learn\(model, training_set"):
+        bias.set_epoch(epoch)
+    means = (0.25 + epoch * probs) / (1 + epoch)
+    scores = means * (1 - means)
+    expected = curves.UNIFORM + (1 - curves.UNIFORM) * scores / scores.mean()
+    torch.testing.assert_close(bias.weights(), expected, atol=0.05, rtol=0)  # linear between the knots
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        auto.set_epoch(epoch + 1)  # once is enough
+        bias.set_epoch(epoch + 1)  # once is enough
 
 
 def test_other_methods_learn_nothing():
@@ -302,6 +302,17 @@ def test_the_curve_is_linear_between_its_knots():
     found = curve(ab.Estimate(means, means, means))
     np.testing.assert_allclose(found, place_of(means))
     np.testing.assert_allclose(found, [0, math.log(3 / 7) + 5, 5, 12])
+
+
+def test_a_curve_begins_as_the_rule():
+    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
+    evidence = Evidence.none().with_new(share.new_ones(NUM_KNOTS), share, share.new_ones(NUM_KNOTS))
+    learnt = evidence.scores(share)
+    torch.testing.assert_close(learnt, torch.ones_like(learnt))
+    rule = curves.rule_scores() / curves.rule_scores().mean()
+    early, late = evidence.mixed(share, 0), evidence.mixed(share, 60)
+    torch.testing.assert_close(early, 0.271 * learnt + 0.729 * rule)
+    torch.testing.assert_close(late, learnt, atol=0.01, rtol=0)
 
 
 def test_uniform_part_of_weights():

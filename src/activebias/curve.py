@@ -15,10 +15,11 @@ from activebias.statistics import Estimate
 # The knots lie at the integers of logit(p̄), which are p̄ = 0.007 … 0.5 … 0.999.
 LOWEST, HIGHEST = -5, 7
 NUM_KNOTS = HIGHEST - LOWEST + 1
-# Found on seeds 2000 to 2003 of four rows of docs/peers.md (benchmarks/auto_designs.py).
+# Found on seeds 2000 to 2003 of rows of docs/peers.md (benchmarks/auto_designs.py).
 DECAY = 0.9  # of an alignment, each time that new ones come
 UNIFORM = 0.1  # the part of the emphasis that all instances share; ½ in the paper
 MOST = 8.0  # no part of the curve is above so many times the mean
+FIRST_ROUNDS = 3  # of measuring alignments, the first time
 
 
 class Evidence(NamedTuple):
@@ -43,10 +44,10 @@ class Evidence(NamedTuple):
         total = DECAY * self.total + (1 - DECAY) * relative * known
         return Evidence(total, DECAY * self.weight + (1 - DECAY) * known)
 
-    def scores(self, share: torch.Tensor) -> torch.Tensor:
+    def scores(self, share: torch.Tensor, most: float = (MOST - UNIFORM) / (1 - UNIFORM)) -> torch.Tensor:
         """Return s at the knots: the mean alignments, smoothed over knots, none negative; their mean is 1.
 
-        A knot that was hardly ever measured has the mean score. s is bounded so that no weight exceeds MOST.
+        A knot that was hardly ever measured has the mean score. No score exceeds `most`.
         """
         total, weight = _smoothed(self.total), _smoothed(self.weight)
         mean = total / weight.clamp(min=1e-9)
@@ -54,7 +55,18 @@ class Evidence(NamedTuple):
             min=0
         )
         mean = mean / (share * mean).sum(-1, keepdim=True).clamp(min=1e-9)
-        return mean.clamp(max=(MOST - UNIFORM) / (1 - UNIFORM))
+        return mean.clamp(max=most)
+
+    def mixed(self, share: torch.Tensor, num_epochs: Array | int) -> torch.Tensor:
+        """Return the learnt scores, and of the rule p̄ (1 - p̄) what the evidence leaves to it.
+
+        The rule's part falls in the first epochs of learning: there the model changes much, and the curve
+        with it.
+        """
+        rule = rule_scores().to(share.device)
+        rule = rule / (share * rule).sum(-1, keepdim=True)
+        left = torch.as_tensor(DECAY ** (num_epochs + FIRST_ROUNDS), dtype=torch.float64, device=share.device)
+        return (1 - left[..., None]) * self.scores(share) + left[..., None] * rule
 
 
 def _smoothed(values: torch.Tensor) -> torch.Tensor:
@@ -66,6 +78,12 @@ def _smoothed(values: torch.Tensor) -> torch.Tensor:
 def knot_means() -> torch.Tensor:
     """Return p̄ at the knots."""
     return torch.arange(LOWEST, HIGHEST + 1, dtype=torch.float64, device="cpu").sigmoid()
+
+
+def rule_scores() -> torch.Tensor:
+    """Return the statistic of `wtc` at the knots: the scores of a curve that has learnt nothing."""
+    means = knot_means()
+    return means * (1 - means)
 
 
 def place_of(mean: Array) -> Array:
@@ -127,16 +145,17 @@ def between(mean: Array) -> tuple[Array, Array]:
 class Curve:
     """The statistic of the method `auto` in one training: p̄ in, the score at p̄ out.
 
-    Until it has learnt, the scores are those of `wtc`, p̄ (1 - p̄), at the knots.
+    Until it has learnt, the scores are those of `wtc`, p̄ (1 - p̄). The uniform part is UNIFORM from the
+    beginning.
     """
 
     def __init__(self, device: torch.device) -> None:
         """Begin with the curve of `wtc`."""
-        means = knot_means()
         # A CUDA graph holds its address.
-        self.scores: Array = native((means * (1 - means)).to(device))
+        self.scores: Array = native(rule_scores().to(device))
         self.evidence = Evidence.none()
         self.num_learnt = 0
+        self.first_epoch: int | None = None  # in which it learnt
         self.last_epoch: int | None = None
 
     def __call__(self, estimate: Estimate) -> Array:
@@ -144,17 +163,18 @@ class Curve:
         below, part = between(estimate.mean)
         return (1 - part) * self.scores[below] + part * self.scores[below + 1]
 
-    def learn(self, aligned: torch.Tensor, share: torch.Tensor, known: torch.Tensor) -> None:
-        """Take new alignments in."""
+    def learn(self, aligned: torch.Tensor, share: torch.Tensor, known: torch.Tensor, epoch: int) -> None:
+        """Take the alignments after an epoch in."""
         self.evidence = self.evidence.with_new(aligned, share, known)
-        as_tensor(self.scores).copy_(self.evidence.scores(share))
+        self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
+        self.last_epoch = epoch
         self.num_learnt += 1
+        as_tensor(self.scores).copy_(self.evidence.mixed(share, epoch - self.first_epoch))
 
     def weights(self, share: torch.Tensor) -> torch.Tensor:
         """Return v at the knots, of which each has a `share` of the instances."""
         scores = as_tensor(self.scores).cpu()
-        uniform = UNIFORM if self.num_learnt else 0.5
-        found: torch.Tensor = weights(scores, (share * scores).sum(), uniform)
+        found: torch.Tensor = weights(scores, (share * scores).sum(), UNIFORM)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,6 +184,7 @@ class Curve:
             "total": self.evidence.total.clone(),
             "weight": self.evidence.weight.clone(),
             "num_learnt": self.num_learnt,
+            "first_epoch": self.first_epoch,
             "last_epoch": self.last_epoch,
         }
 
@@ -174,12 +195,13 @@ class Curve:
             value = state[name]
             if value.shape != (NUM_KNOTS,) or value.dtype != torch.float64 or not value.isfinite().all():
                 raise ValueError(f"The stored curve has `{name}` that are not {NUM_KNOTS} finite numbers.")
-        for name in ("num_learnt", "last_epoch"):
-            if not isinstance(state[name], int) and (name, state[name]) != ("last_epoch", None):
+        for name in ("num_learnt", "first_epoch", "last_epoch"):
+            if not isinstance(state[name], int) and (name == "num_learnt" or state[name] is not None):
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` stood."""
         as_tensor(self.scores).copy_(state["scores"])
         self.evidence = Evidence(state["total"].clone(), state["weight"].clone())
-        self.num_learnt, self.last_epoch = state["num_learnt"], state["last_epoch"]
+        self.num_learnt = state["num_learnt"]
+        self.first_epoch, self.last_epoch = state["first_epoch"], state["last_epoch"]

@@ -12,7 +12,7 @@ from activebias.checks import IGNORED as IGNORED
 from activebias.checks import is_probability as is_probability
 from activebias.checks import own_scores as own_scores
 from activebias.checks import tensor_of as tensor_of
-from activebias.curve import MOST as MOST
+from activebias.curve import FIRST_ROUNDS as FIRST_ROUNDS
 from activebias.curve import NUM_KNOTS as NUM_KNOTS
 from activebias.curve import UNIFORM as UNIFORM
 from activebias.curve import Curve as Curve
@@ -27,7 +27,6 @@ from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
-from activebias.learning import FIRST_ROUNDS as FIRST_ROUNDS
 from activebias.learning import LARGEST_LOSS as LARGEST_LOSS
 from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from activebias import losses
-from activebias.curve import NUM_KNOTS, in_words, knot_means, place_of, share_of
+from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, in_words, knot_means, place_of, share_of
 from activebias.distributed import Ranks
 from activebias.epoch_items import epoch_generator
 from activebias.indexing import IndexedDataset, TokenIndex, uncollated
@@ -25,7 +25,6 @@ VALIDATION = 1024  # validation examples, each time
 LARGEST_LOSS = 4.0
 # Small data sets learn in every so-many-th epoch, so that learning takes this part of the examples trained.
 PART = 0.05
-FIRST_ROUNDS = 3  # the first time, with other examples each
 
 Forward = Callable[[nn.Module, Any], tuple[torch.Tensor, torch.Tensor]]
 Losses = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -76,7 +75,7 @@ def learn_curve(
     if any(type(value).__name__ == "DTensor" for value in parameters):
         raise NotImplementedError(
             "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
-            "leave `bias.learn` out, and method 'auto' emphasises as 'wtc' does."
+            "leave `bias.learn` out, and method 'auto' emphasises by the rule p̄ (1 - p̄)."
         )
     parts = [_Part(name, data) for name, data in (("training", training), ("validation", validation))]
     ordered = bias.num_instances if tokens is None else tokens.num_sequences
@@ -142,9 +141,8 @@ def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
     if curve is None or curve.num_learnt or begin is None or epoch != begin + 1:
         return
     warnings.warn(
-        f"Method {bias.method.name!r} has learnt nothing, so it emphasises as "
-        f"{'wtc' if bias.method.order == 'scan' else 'stc'!r} does: call `bias.learn(model, training_set, "
-        "validation_set)` after every epoch.",
+        f"Method {bias.method.name!r} has learnt nothing, so it emphasises by the rule p̄ (1 - p̄): call "
+        "`bias.learn(model, training_set, validation_set)` after every epoch.",
         stacklevel=3,
     )
 
@@ -167,8 +165,7 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
         aligned, known = alignments(sources, members, generator, bias._ranks)
-        curve.learn(aligned, members.share, known)
-    curve.last_epoch = epoch
+        curve.learn(aligned, members.share, known, epoch)
     memory.follow(curve, means)
 
 

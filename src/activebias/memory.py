@@ -42,7 +42,7 @@ class Scores:
         """Begin with every score at `initial`."""
         self.method = method
         self.max_weight = max_weight
-        self.uniform = 0.5  # the part of the emphasis that all instances share
+        self.uniform = UNIFORM if method.learns else 0.5  # the part of the emphasis that all instances share
         self.num_instances = num_instances
         self.device = device
         # NumPy arrays on a CPU, tensors on a GPU.
@@ -344,14 +344,6 @@ class InstanceMemory:
         """Score all instances, of which p̄ is given, by a curve that has changed."""
         means = native(means.to(self.device))
         self.scores.replace(as_tensor(curve(Estimate(means, means, means))))
-        self._use_part_of(curve)
-
-    def _use_part_of(self, curve: Curve) -> None:
-        """Share out to all instances what the curve leaves to them."""
-        uniform = UNIFORM if curve.num_learnt else 0.5
-        if uniform != self.scores.uniform:
-            self.scores.uniform = uniform
-            self._gpu.forget()  # the graphs hold the number
 
     def prepare_epoch(self, *, emphasises: bool, batch_size: int | None) -> None:
         """Switch the emphasis on after the burn-in. On a GPU, also make room for an epoch's visits and graphs
@@ -414,7 +406,6 @@ class InstanceMemory:
         self.num_skipped.copy_(state["num_skipped"])
         if self.curve is not None:
             self.curve.load_state_dict(state["curve"])
-            self._use_part_of(self.curve)
         self.drop()
         if (visits := state["waiting"]) is not None:
             number = None if waiting else 0

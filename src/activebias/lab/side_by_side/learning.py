@@ -50,7 +50,9 @@ class StackedCurves:
         self._trials, self._memory, self._trial = trials, memory, trial[self._models]
         self._stack = stack.part(self._models)
         self.evidence = Evidence.none(len(places), device=trials.device)
-        self.last_epoch = torch.full((len(places),), -1, device=trials.device)  # -1: never
+        # In which they learnt; -1: never.
+        self.first_epoch = torch.full((len(places),), -1, device=trials.device)
+        self.last_epoch = self.first_epoch.clone()
 
     @staticmethod
     def of(
@@ -79,8 +81,10 @@ class StackedCurves:
             )
         assert self._memory.curves is not None
         curves = self._memory.curves[self._models]
-        curves = torch.where(due[:, None], self.evidence.scores(share), curves)
         self.last_epoch = torch.where(due, epoch, self.last_epoch)
+        self.first_epoch = torch.where(self.first_epoch < 0, epoch, self.first_epoch)
+        mixed = self.evidence.mixed(share, self.last_epoch - self.first_epoch)
+        curves = torch.where(due[:, None], mixed, curves)
         self._memory.follow(self._models, curves, means)
 
     def _due(self, epoch: int, count: Tensor) -> Tensor:
@@ -150,7 +154,11 @@ class StackedCurves:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the evidence, with a row for every lane of the run."""
-        state = {"total": self.evidence.total, "weight": self.evidence.weight, "last_epoch": self.last_epoch}
+        state = {
+            **self.evidence._asdict(),
+            "first_epoch": self.first_epoch,
+            "last_epoch": self.last_epoch,
+        }
         rows = {name: value.new_zeros(self._num_lanes, *value.shape[1:]) for name, value in state.items()}
         for name, value in state.items():
             rows[name][self._models] = value
@@ -159,5 +167,5 @@ class StackedCurves:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a `state_dict`."""
         mine = {name: value[self._models].to(self.last_epoch.device) for name, value in state.items()}
-        self.evidence = Evidence(mine["total"], mine["weight"])
-        self.last_epoch = mine["last_epoch"]
+        self.first_epoch, self.last_epoch = mine.pop("first_epoch"), mine.pop("last_epoch")
+        self.evidence = Evidence(**mine)

@@ -68,7 +68,8 @@ class StackedMemory:
         if any(method.learns for method in self.methods):
             curve = as_tensor(Curve(torch.device(device)).scores)
             self.curves = curve.repeat(self.num_models, 1)
-            self._uniform = torch.full((self.num_models, 1), 0.5, dtype=torch.float64, device=device)
+            parts = [[UNIFORM if method.learns else 0.5] for method in self.methods]
+            self._uniform = torch.tensor(parts, dtype=torch.float64, device=device)
         self.has_own_statistic = any(each.is_own and each.statistic is not None for each in self.methods)
         self.rescore()
 
@@ -161,9 +162,7 @@ class StackedMemory:
     def follow(self, models: slice, curves: Tensor, means: Tensor) -> None:
         """Score the instances of models by new curves (k, knots), given their p̄."""
         assert self.curves is not None
-        assert isinstance(self._uniform, Tensor)
         self.curves[models] = curves
-        self._uniform[models] = UNIFORM
         self.scores[models] = _on_curves(curves, means).float()
 
     def rescore(self) -> None:
@@ -202,7 +201,7 @@ class StackedMemory:
         """Return a copy of histories and scores."""
         state = {"history": self.history.state_dict(), "scores": self.scores.clone()}
         if self.curves is not None:
-            state |= {"curves": self.curves.clone(), "uniform": torch.as_tensor(self._uniform).clone()}
+            state["curves"] = self.curves.clone()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -211,7 +210,6 @@ class StackedMemory:
         self.scores.copy_(state["scores"])
         if self.curves is not None:
             self.curves.copy_(state["curves"])
-            torch.as_tensor(self._uniform).copy_(state["uniform"])
 
 
 def _on_curves(curves: Tensor, means: Tensor) -> Tensor:

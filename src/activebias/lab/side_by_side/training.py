@@ -361,7 +361,7 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
             **{
                 name: of_lanes(value)
                 for name, value in state["memory"].items()
-                if name in ("scores", "curves", "uniform")
+                if name in ("scores", "curves")
             },
         },
         "curves": state.get("curves") and {name: of_lanes(value) for name, value in state["curves"].items()},
