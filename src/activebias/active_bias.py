@@ -1,6 +1,6 @@
 """ActiveBias: the one stateful object that a user holds."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Hashable, Sized
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
 from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
 from activebias.distributed import Ranks
-from activebias.growth import RowsOfIds, grow, rows_of
+from activebias.growth import grow, rows_of
 from activebias.history import PredictionHistory
 from activebias.loaders import make_loader
 from activebias.memory import Exchange, InstanceMemory
@@ -102,7 +102,7 @@ class ActiveBias:
                 self.method, self.history, remove_outliers=self.remove_outliers, max_weight=self.max_weight
             )
         self.device = self.history.device
-        self._ids = RowsOfIds()
+        self._row_of_id: dict[Hashable, int] = {}  # where instances are known by ids
         draw = None if self.method.order == "scan" else self._draw
         self._order = EpochOrder(num_examples, seed=self.seed, draw=draw)
 
@@ -159,7 +159,7 @@ class ActiveBias:
         A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
         state. Several ranks must give all ids in the same order, before the first epoch.
         """
-        return rows_of(self, self._ids, ids)
+        return rows_of(self, ids)
 
     def grow(self, num_instances: int) -> None:
         """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
@@ -388,7 +388,7 @@ class ActiveBias:
         self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
         self._order.load_state_dict(state["order"])
         self._validation.load_state_dict(state["validation"])
-        self._ids.load(state["ids"])
+        self._row_of_id = {each: row for row, each in enumerate(state["ids"] or [])}
         self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -86,7 +86,7 @@ def state_of(bias: "ActiveBias", *, waiting: bool) -> dict[str, Any]:
         "settings": settings_of(bias),
         "order": bias._order.state_dict(),
         "validation": bias._validation.state_dict(),
-        "ids": bias._ids.state(),
+        "ids": list(bias._row_of_id) or None,
         **bias._memory.state_dict(waiting=waiting),
     }
 
