@@ -1,6 +1,6 @@
 """ActiveBias: the one stateful object that a user holds."""
 
-from collections.abc import Callable, Hashable, Sized
+from collections.abc import Hashable, Sized
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
@@ -42,16 +42,13 @@ class ActiveBias:
         method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc) or a `Method` of your own.
         num_instances: the length of the training set; in tagging, the number of its words.
         num_classes: the number of classes; every history starts with the entry 1 / num_classes.
-        burn_in: for this many epochs histories are recorded, but nothing is emphasised. With "auto" it
-            ends when the validation error, which you then report every epoch, stops improving.
+        burn_in: the epochs that only record. "auto" ends it when the error that you report stops improving.
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
         max_weight: no instance weighs more; the mean over the data set stays 1. None for no bound.
-        multi_label: an example has several labels. An instance is then the pair of an example and a class;
-            `num_instances` is still the number of examples.
-        device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
-            history on the CPU waits for the probabilities of every step.
+        multi_label: an instance is a pair of an example and a class; `num_instances` counts the examples.
+        device: of history and scores. Give the model's: a step waits for a history on another device.
         seed: of the order of instances; no global random state is used.
         history_file: a memory-mapped file for the history, overwritten; needs a window and the CPU.
         group: the process group whose ranks train together; None for all.
@@ -202,14 +199,12 @@ class ActiveBias:
 
         Args:
             batch_size: the instances of one optimiser step on this rank, accumulated ones included; the
-                DataLoader's batch size must divide it. Draws, and updates of the scores, come in batches of
-                this size. A last step that `drop_last` leaves incomplete is counted in by the next
-                `set_epoch`: call it after the last epoch too.
+                DataLoader's batch size must divide it. A last step that `drop_last` leaves incomplete is
+                counted in by the next `set_epoch`: call it after the last epoch too.
             dataset: if given, its length is checked against `num_instances`.
             num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
             num_replicas, rank: default to torch.distributed's, which must be set up before.
-            shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
-                the ranks.
+            shard: False where something else (Accelerate) deals the sampler's batches out to the ranks.
         """
         return make_sampler(self, batch_size, dataset, num_sequences, num_replicas, rank, shard)
 
@@ -238,15 +233,17 @@ class ActiveBias:
         whole sequence: token logits and targets with an index (B,).
         """
         return losses.weighted_cross_entropy(
-            partial(self._cross_entropy(index), ignore_index=ignore_index, label_smoothing=label_smoothing),
             logits,
             targets,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
             class_weight=class_weight,
             sample_weight=sample_weight,
             sequences=sequences,
+            reduction=reduction,
             leave_exp=self._memory.on_gpu,
             visit=partial(self._visit, index),
-            reduction=reduction,
+            **self._task(index),
         )
 
     @eager
@@ -265,15 +262,13 @@ class ActiveBias:
         `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
         within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
         """
-        found = losses.per_instance(per_instance_loss, prob, mask, self._cross_entropy(index))
+        found = losses.per_instance(per_instance_loss, prob, mask, **self._task(index))
         return losses.weighted(found, sample_weight, visit=partial(self._visit, index), reduction=reduction)
 
-    def _cross_entropy(self, index: Any) -> Callable[..., losses.PerInstance]:
-        """Return the cross-entropy of this bias for a batch with such an index."""
+    def _task(self, index: Any) -> dict[str, Any]:
+        """Return what the cross-entropy of a batch with such an index depends on."""
         words = np.ndim(index) > 1
-        return partial(
-            losses.cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words
-        )
+        return {"num_classes": self.num_classes, "multi_label": self.multi_label, "words": words}
 
     def _visit(self, index: Any, found: losses.PerInstance) -> losses.Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
@@ -312,15 +307,13 @@ class ActiveBias:
         0. On several ranks the padding of an epoch's last batch weighs 0, and the rest accordingly more.
         """
         self._require_epoch()
-        given, index = index, checks.index_tensor(index, self.device)
-        if self._num_labels is not None:
-            index = checks.labels_of(index, self._num_labels)
+        instances = checks.labels_of(checks.index_tensor(index, self.device), self._num_labels)
         if mask is not None:
-            mask = checks.mask_tensor(mask, index)
-            index = torch.where(mask, index, 0)
-        checks.index_range(index, self.num_instances)
-        weight = as_tensor(self._memory.weight(native(index)))
-        place = self._order.find(checks.to_compare(given), len(index), strict=False)
+            mask = checks.mask_tensor(mask, instances)
+            instances = torch.where(mask, instances, 0)
+        checks.index_range(instances, self.num_instances)
+        weight = as_tensor(self._memory.weight(native(instances)))
+        place = self._order.find(checks.to_compare(index), len(instances), strict=False)
         if place is not None and place.padding_scale is not None:
             weight *= place.padding_scale
             weight[place.num_real :] = 0
@@ -333,7 +326,7 @@ class ActiveBias:
         `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
         (gradient accumulation), scores and weights change when the step's last visit has come.
         """
-        self._visit(index, losses.per_instance(None, prob, mask, self._cross_entropy(index)))
+        self._visit(index, losses.per_instance(None, prob, mask, **self._task(index)))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:

@@ -208,7 +208,7 @@ def batch(
     for so many labels of an example, each of which is an instance.
     """
     given, items = index, index_tensor(index, history.device)
-    index = items if num_labels is None else labels_of(items, num_labels)
+    index = labels_of(items, num_labels)
     if losses is not None and losses.dim() == 2 and index.dim() == 1:
         raise ValueError(
             f"Expected `index` to have the shape of the targets, {tuple(losses.shape)}, but got "
@@ -231,8 +231,10 @@ def batch(
     return Batch(index, _clipped(prob, mask), mask, items, to_compare(items))
 
 
-def labels_of(index: torch.Tensor, num_labels: int) -> torch.Tensor:
-    """Return the instances of examples that have `num_labels` labels each, shape (examples, labels)."""
+def labels_of(index: torch.Tensor, num_labels: int | None) -> torch.Tensor:
+    """Return the instances of examples with `num_labels` labels each, shape (examples, labels)."""
+    if num_labels is None:  # an instance has one
+        return index
     if index.dim() != 1:
         raise ValueError(
             f"With `multi_label=True` expected `index` to have one index per example, but got the shape "

@@ -1,7 +1,6 @@
 """From logits to a weighted loss: cross-entropy, the p(y|x) that it computes anyway, the weighted mean."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -73,18 +72,41 @@ class Weights(NamedTuple):
     padding_scale: float | None
     num_real: int
 
+    def apply(self, losses: torch.Tensor, reduction: str) -> torch.Tensor:
+        """Return the weighted losses, or their sum or mean."""
+        if reduction == "mean" and self.mean is not None and losses.dim() == 1:
+            # One launch. The copy is for autograd: the next step may overwrite the weights.
+            mean = torch.dot(self.mean.to(losses, copy=True), losses)
+        else:
+            weighed = self.value.to(losses, copy=losses.is_cuda) * losses
+            if reduction == "none":
+                return weighed if self.padding_scale is None else self.padding_scale * weighed
+            if reduction == "sum":
+                return weighed.sum()
+            # Where nothing counts the sum is 0. No batch may turn the model into NaN.
+            number = self.number.clamp(min=1e-30) if isinstance(self.number, torch.Tensor) else self.number
+            # DistributedDataParallel divides the sum of the gradients by the number of ranks.
+            mean = weighed.mean() if number is None else weighed.sum() * self.num_ranks / number
+        if self.padding_scale is None:
+            return mean
+        # This mean is over the items. The mean of all ranks counts the padding too.
+        return self.padding_scale * self.num_real / len(losses) * mean
+
 
 # Looks up the weights of a batch of losses, and remembers the probabilities.
 Visit = Callable[[PerInstance], Weights]
 
 
-def per_instance(losses: Any, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]) -> PerInstance:
-    """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets."""
+def per_instance(losses: Any, prob: Any, mask: Any, **options: Any) -> PerInstance:
+    """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets.
+
+    The options are those of `cross_entropy`, for such a pair.
+    """
     losses = None if losses is None else loss_tensor(losses)
     # A pair of single numbers is a pair of probabilities.
     if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
         with torch.no_grad():
-            found = cross_entropy(*(tensor_of("prob", part) for part in prob))
+            found = cross_entropy(*(tensor_of("prob", part) for part in prob), **options)
         prob, counted = found.prob, found.mask
         if counted is not None:
             mask = counted if mask is None else counted & mask_tensor(mask, counted)
@@ -96,22 +118,20 @@ def per_instance(losses: Any, prob: Any, mask: Any, cross_entropy: Callable[...,
 
 
 def weighted_cross_entropy(
-    cross_entropy: Callable[..., PerInstance],
     logits: torch.Tensor,
     targets: torch.Tensor,
     *,
-    class_weight: Any,
     sample_weight: Any,
     sequences: bool,
+    words: bool,
     leave_exp: bool,
     visit: Visit,
     reduction: str,
+    **options: Any,
 ) -> torch.Tensor:
     """Return the weighted cross-entropy, of classes, words or whole sequences."""
     leave_exp = leave_exp and sample_weight is None and not sequences
-    if sequences:
-        cross_entropy = partial(cross_entropy, words=True)
-    found = cross_entropy(logits, targets, class_weight=class_weight, leave_exp=leave_exp)
+    found = cross_entropy(logits, targets, words=words or sequences, leave_exp=leave_exp, **options)
     if sequences:
         found = found.of_sequences()
     return weighted(found, sample_weight, visit=visit, reduction=reduction)
@@ -133,34 +153,7 @@ def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction:
             "checkpointing, compute the loss outside of the checkpointed block; to remember the "
             "probabilities of a training batch alone, call `bias.record`."
         )
-    losses: torch.Tensor = found.loss
-    weights = visit(found)
-    if reduction == "mean":
-        return _mean(weights, losses)
-    weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
-    if reduction == "sum":
-        return weighed.sum()
-    return weighed if weights.padding_scale is None else weights.padding_scale * weighed
-
-
-def _mean(weights: Weights, losses: torch.Tensor) -> torch.Tensor:
-    number = weights.number
-    if weights.mean is not None and losses.dim() == 1:
-        # One launch. The copy is for autograd: the next step may overwrite the weights.
-        mean = torch.dot(weights.mean.to(losses, copy=True), losses)
-    else:
-        weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
-        # DistributedDataParallel divides the sum of the gradients by the number of ranks.
-        mean = weighed.mean() if number is None else weighed.sum() * weights.num_ranks / _positive(number)
-    if weights.padding_scale is None:
-        return mean
-    # This mean is over the items. The mean of all ranks counts the padding too.
-    return weights.padding_scale * weights.num_real / len(losses) * mean
-
-
-def _positive(number: torch.Tensor | int) -> torch.Tensor | int:
-    """Return the divisor of a sum that is 0 where nothing counts."""
-    return number.clamp(min=1e-30) if isinstance(number, torch.Tensor) else max(number, 1)
+    return visit(found).apply(found.loss, reduction)
 
 
 def cross_entropy(
@@ -186,7 +179,8 @@ def cross_entropy(
     (tensor([0.8808]), tensor([0.1269]))
     """
     if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
-        raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {_describe(logits)}.")
+        kind = f"a {logits.dtype} tensor" if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {kind}.")
     if not isinstance(targets, torch.Tensor):
         raise TypeError(f"Expected `targets` to be a tensor, but got {type(targets).__name__}.")
     if targets.dtype in UNSIGNED:
@@ -204,27 +198,27 @@ def cross_entropy(
             f"{tuple(weight.shape)}."
         )
     if logits.shape == targets.shape:
-        if multi_label and logits.shape[1:] == (num_classes,):
-            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=True)
-        if targets.is_floating_point() and logits.shape[1:] == (num_classes,) and not words:
+        per_class = logits.shape[1:] == (num_classes,)
+        if per_class and targets.is_floating_point() and not words and not multi_label:
             if ignore_index >= 0:
                 raise ValueError(
                     "`ignore_index` is a class, but float `targets` (B, C) are shares of classes."
                 )
             return _soft(logits, targets, label_smoothing, weight)
-        if num_classes == 2 and not multi_label:
-            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=False)
+        if per_class if multi_label else num_classes == 2:
+            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label)
     if logits.shape != (*targets.shape, num_classes) or multi_label:
         raise ValueError(_wrong_shape(logits, targets, num_classes, multi_label))
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")
-    if leave_exp and not label_smoothing and ignore_index == IGNORED and weight is None:
+    if label_smoothing or weight is not None:
+        mask = _counted(targets, num_classes - 1, ignore_index)
+        return _smoothed(logits, targets, mask, label_smoothing, weight)
+    if leave_exp and ignore_index == IGNORED:
         return PerInstance(_plain(logits, targets, ignore_index), None, targets)
     mask = _counted(targets, num_classes - 1, ignore_index)
-    if not label_smoothing and weight is None:
-        losses = _plain(logits, targets, ignore_index)
-        return PerInstance(losses, losses.detach().neg().exp(), mask)
-    return _smoothed(logits, targets, mask, label_smoothing, weight)
+    losses = _plain(logits, targets, ignore_index)
+    return PerInstance(losses, losses.detach().neg().exp(), mask)
 
 
 def _plain(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
@@ -286,7 +280,6 @@ def _binary(
     ignore_index: int,
     label_smoothing: float,
     weight: torch.Tensor | None,
-    *,
     multi_label: bool,
 ) -> PerInstance:
     """Return torch's binary cross-entropy. Targets may be shares: p(y|x) is t σ(z) + (1 - t) σ(-z)."""
@@ -299,10 +292,8 @@ def _binary(
     if weight is None or multi_label:
         losses = functional.binary_cross_entropy_with_logits(logits, smooth, weight, reduction="none")
     else:  # torch's cross-entropy of the two classes
-        of_one, of_zero = (
-            weight[1] * functional.logsigmoid(logits),
-            weight[0] * functional.logsigmoid(-logits),
-        )
+        of_one = weight[1] * functional.logsigmoid(logits)
+        of_zero = weight[0] * functional.logsigmoid(-logits)
         losses = -smooth * of_one - (1 - smooth) * of_zero
         divisor = share * weight[1] + (1 - share) * weight[0]
     if mask is not None:
@@ -368,7 +359,3 @@ def _wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, 
         f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
         f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
     )
-
-
-def _describe(value: object) -> str:
-    return f"a {value.dtype} tensor" if isinstance(value, torch.Tensor) else type(value).__name__
