@@ -1,6 +1,6 @@
 """ActiveBias: the one stateful object that a user holds."""
 
-from collections.abc import Hashable, Sized
+from collections.abc import Hashable
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
@@ -8,21 +8,20 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader
 
 from activebias import checks, losses
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
-from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
+from activebias.checkpoint import load_state, read_checkpoint, state_of, write_checkpoint
 from activebias.distributed import Ranks
-from activebias.growth import grow, rows_of
+from activebias.growth import grow_to, rows_of
 from activebias.history import PredictionHistory
 from activebias.loaders import make_loader
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import describe, metrics
 from activebias.order import EpochOrder, Handout, Plan
-from activebias.sampling import EmphasisSampler, make_sampler
+from activebias.sampling import make_sampler
 from activebias.validation import Validation
 
 
@@ -106,9 +105,14 @@ class ActiveBias:
     def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         return self._memory.draw(num_samples, generator)
 
-    def __repr__(self) -> str:
-        """Say the method, the sizes and the epoch, and whether it emphasises yet."""
-        return describe(self)
+    # What a module of its own does is defined there, with its arguments.
+    __repr__ = describe
+    loader = make_loader
+    sampler = make_sampler
+    rows = rows_of
+    grow = grow_to
+    state_dict = state_of
+    load_state_dict = load_state
 
     @property
     def epoch(self) -> int | None:
@@ -150,22 +154,6 @@ class ActiveBias:
             batch_size=self._plan.batch_size if self._plan and self._num_ranks == 1 else None,
         )
 
-    def rows(self, ids: Any) -> torch.Tensor:
-        """Return the index of instances that are known by an id, a string or an integer.
-
-        A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
-        state. Several ranks must give all ids in the same order, before the first epoch.
-        """
-        return rows_of(self, ids)
-
-    def grow(self, num_instances: int) -> None:
-        """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
-
-        It copies the whole history. With a sampler, call it between epochs, and make the loader anew.
-        """
-        grow(self, num_instances)
-        self._prepare_epoch()
-
     def report_validation_error(self, error: float) -> None:
         """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
 
@@ -175,38 +163,6 @@ class ActiveBias:
         form it in `set_epoch`: a checkpoint written before holds the error of the rank that wrote it.
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)
-
-    def loader(self, dataset: Any, batch_size: int, **options: Any) -> DataLoader[Any]:
-        """Return a DataLoader of `(index, sample)` batches in the order of the method.
-
-        `accumulate=` says how many batches an optimiser step takes, `num_sequences=` in tagging how many
-        sentences there are. All other options go to torch's DataLoader; a `collate_fn` sees the samples
-        without their index.
-        """
-        return make_loader(self, dataset, batch_size, **options)
-
-    def sampler(
-        self,
-        *,
-        batch_size: int,
-        dataset: Sized | None = None,
-        num_sequences: int | None = None,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shard: bool = True,
-    ) -> EmphasisSampler:
-        """Return a torch sampler of this bias, for a DataLoader.
-
-        Args:
-            batch_size: the instances of one optimiser step on this rank, accumulated ones included; the
-                DataLoader's batch size must divide it. A last step that `drop_last` leaves incomplete is
-                counted in by the next `set_epoch`: call it after the last epoch too.
-            dataset: if given, its length is checked against `num_instances`.
-            num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
-            num_replicas, rank: default to torch.distributed's, which must be set up before.
-            shard: False where something else (Accelerate) deals the sampler's batches out to the ranks.
-        """
-        return make_sampler(self, batch_size, dataset, num_sequences, num_replicas, rank, shard)
 
     @eager
     def loss(
@@ -366,23 +322,6 @@ class ActiveBias:
     def metrics(self) -> dict[str, float]:
         """Return numbers worth logging; reads every history, and waits for the device."""
         return metrics(self)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything: history, scores, epoch, position and generator. Never communicates.
-
-        Visits that wait for the rest of their step are part of it on a single rank. On several they are each
-        rank's own, which a state that all ranks load cannot hold.
-        """
-        return state_of(self, waiting=self._num_ranks == 1)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
-        check_state(self, state)
-        self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
-        self._order.load_state_dict(state["order"])
-        self._validation.load_state_dict(state["validation"])
-        self._row_of_id = {each: row for row, each in enumerate(state["ids"] or [])}
-        self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a file, whole or not at all."""

@@ -22,7 +22,11 @@ def check_ids(ids: Any, num_instances: int) -> None:
 
 
 def rows_of(bias: "ActiveBias", ids: Any) -> torch.Tensor:
-    """Return the rows of ids, as `ActiveBias.rows` does: new ids take the next rows, in their order."""
+    """Return the index of instances that are known by an id, a string or an integer.
+
+    A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
+    state. Several ranks must give all ids in the same order, before the first epoch.
+    """
     rows, found = bias._row_of_id, _plain(ids)
     if new := [each for each in dict.fromkeys(found) if each not in rows]:
         if bias._ranks.number() > 1 and bias.epoch is not None:
@@ -45,8 +49,11 @@ def _plain(ids: Any) -> list[Hashable]:
     return found
 
 
-def grow(bias: "ActiveBias", num_instances: int) -> None:
-    """Replace history and memory by larger ones; see `ActiveBias.grow`."""
+def grow_to(bias: "ActiveBias", num_instances: int) -> None:
+    """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
+
+    It copies the whole history. With a sampler, call it between epochs, and make the loader anew.
+    """
     old = bias.history
     if checks.integer("num_instances", num_instances, at_least=1) <= old.num_instances:
         if num_instances == old.num_instances:
@@ -77,6 +84,7 @@ def grow(bias: "ActiveBias", num_instances: int) -> None:
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None
     bias._order.resize(num_instances)
+    bias._prepare_epoch()
 
 
 def _enlarged(state: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,11 @@ def make_loader(
     num_sequences: int | None = None,
     **options: Any,
 ) -> DataLoader[Any]:
-    """Return the DataLoader of `ActiveBias.loader`."""
+    """Return a DataLoader of `(index, sample)` batches in the order of the method.
+
+    `accumulate` says how many batches an optimiser step takes, `num_sequences` in tagging how many sentences
+    there are. All other options go to torch's DataLoader. A `collate_fn` sees the samples, not their index.
+    """
     batch_size = checks.integer("batch_size", batch_size, at_least=1)
     accumulate = checks.integer("accumulate", accumulate, at_least=1)
     for name in OURS:
