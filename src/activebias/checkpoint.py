@@ -10,7 +10,6 @@ from zipfile import ZipFile
 import torch
 
 from activebias.files import replacing
-from activebias.growth import check_ids
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -130,6 +129,8 @@ def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
         bias._order.check_state(state["order"], bias._plan)
         bias._validation.check_state(state["validation"])
         bias._memory.check_state(state)
-        check_ids(state["ids"], bias.num_instances)
+        ids = [] if state["ids"] is None else state["ids"]
+        if not isinstance(ids, list) or not len(set(ids)) == len(ids) <= bias.num_instances:
+            raise ValueError(f"The stored `ids` are not at most {bias.num_instances} different ids.")
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"The state is damaged or does not fit: {error}") from error

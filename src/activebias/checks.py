@@ -106,28 +106,22 @@ def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
     return _moved(tensor, index.device, torch.bool)
 
 
-def integers(name: str, values: Any) -> torch.Tensor:
-    """Return `values` as an int64 tensor where they are; floats and booleans are refused."""
+def integers(name: str, values: Any, *, why: str = "") -> torch.Tensor:
+    """Return `values` as an int64 tensor where they are; floats and booleans are refused, with the reason."""
     tensor = tensor_of(name, values)
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"Expected `{name}` to hold integers, but got {tensor.dtype}.")
+        raise TypeError(f"Expected `{name}` to hold integers, but got {tensor.dtype}.{why}")
     return tensor.long()
 
 
 def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
-    """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`; floats are refused."""
-    tensor = tensor_of("index", index)
+    """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`."""
+    why = " An index that has been a float cannot be trusted: bfloat16 turns 49999 into 49920."
+    tensor = integers("index", index, why=why)
     if tensor.dim() == 0:
         raise ValueError(
             "Expected `index` to hold one index per instance, as `with_index` brings it into the batch, but "
             "got a single number: use [i] for a single instance."
-        )
-    if tensor.numel() == 0 and not isinstance(index, torch.Tensor):
-        tensor = tensor.long()  # an empty list has no type
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(
-            f"Expected `index` to hold integers, but got {tensor.dtype}. An index that has been a float "
-            "cannot be trusted: bfloat16 turns 49999 into 49920."
         )
     return _moved(tensor, device, torch.int64)
 

@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 
-def check_ids(ids: Any, num_instances: int) -> None:
-    """Raise if the `ids` of a state are not those of at most so many rows, in their order."""
-    if ids is None:
-        return
-    if not isinstance(ids, list) or len(set(ids)) != len(ids) or len(ids) > num_instances:
-        raise ValueError(f"The stored `ids` are not at most {num_instances} different ids.")
-
-
 def rows_of(bias: "ActiveBias", ids: Any) -> torch.Tensor:
     """Return the index of instances that are known by an id, a string or an integer.
 

@@ -21,4 +21,5 @@ from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
 from activebias.losses import cross_entropy as cross_entropy
-from activebias.validation import memorises_early as memorises_early
+from activebias.validation import FEW_EPOCHS as FEW_EPOCHS
+from activebias.validation import memorises as memorises

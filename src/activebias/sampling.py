@@ -50,20 +50,15 @@ class EmphasisSampler(DistributedSampler[int]):
         return self.plan.batch_size
 
     @property
-    def num_items(self) -> int:
-        """The items of an epoch, over all ranks."""
-        return self.plan.num_items
-
-    @property
     def num_remaining(self) -> int:
         """How many items of the epoch, over all ranks, have not been trained on yet."""
-        return self.num_items - self.order.position
+        return self.plan.num_items - self.order.position
 
     def __len__(self) -> int:
         """Return how many indices this sampler yields in a whole epoch."""
         if not self.plan.sharded_here:
-            return self.num_items
-        full, rest = divmod(self.num_items, self.plan.step_size)
+            return self.plan.num_items
+        full, rest = divmod(self.plan.num_items, self.plan.step_size)
         return full * self.batch_size + -(-rest // self.plan.num_ranks)
 
     def __iter__(self) -> Iterator[int]:
