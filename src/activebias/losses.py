@@ -73,7 +73,9 @@ class Weights(NamedTuple):
     num_real: int
 
     def apply(self, losses: torch.Tensor, reduction: str) -> torch.Tensor:
-        """Return the weighted losses, or their sum or mean."""
+        """Return the weighted losses, or their sum or mean: 0 where no target counts, or none came."""
+        if not losses.numel():
+            return losses if reduction == "none" else losses.sum()
         if reduction == "mean" and self.mean is not None and losses.dim() == 1:
             # One launch. The copy is for autograd: the next step may overwrite the weights.
             mean = torch.dot(self.mean.to(losses, copy=True), losses)
@@ -83,7 +85,6 @@ class Weights(NamedTuple):
                 return weighed if self.padding_scale is None else self.padding_scale * weighed
             if reduction == "sum":
                 return weighed.sum()
-            # Where nothing counts the sum is 0. No batch may turn the model into NaN.
             number = self.number.clamp(min=1e-30) if isinstance(self.number, torch.Tensor) else self.number
             # DistributedDataParallel divides the sum of the gradients by the number of ranks.
             mean = weighed.mean() if number is None else weighed.sum() * self.num_ranks / number
