@@ -16,12 +16,11 @@ from activebias.checkpoint import load_state, read_checkpoint, state_of, write_c
 from activebias.distributed import Ranks
 from activebias.growth import grow_to, rows_of
 from activebias.history import PredictionHistory
-from activebias.loaders import make_loader
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import describe, metrics
 from activebias.order import EpochOrder, Handout, Plan
-from activebias.sampling import make_sampler
+from activebias.sampling import make_loader, make_sampler
 from activebias.validation import Validation
 
 
