@@ -5,7 +5,6 @@ from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -106,6 +105,9 @@ class ActiveBias:
 
     # What a module of its own does is defined there, with its arguments.
     __repr__ = describe
+    loss = eager(losses.loss)
+    weigh = eager(losses.weigh)
+    record = eager(losses.record)
     loader = make_loader
     sampler = make_sampler
     rows = rows_of
@@ -163,68 +165,6 @@ class ActiveBias:
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)
 
-    @eager
-    def loss(
-        self,
-        logits: torch.Tensor,
-        targets: torch.Tensor,
-        index: Any,
-        *,
-        ignore_index: int = checks.IGNORED,
-        label_smoothing: float = 0.0,
-        class_weight: Any = None,
-        sample_weight: Any = None,
-        sequences: bool = False,
-        reduction: str = "mean",
-    ) -> torch.Tensor:
-        """Return the weighted cross-entropy, and remember p(y|x). Call it once for every batch.
-
-        Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
-        with targets 0 and 1. Targets whose value is `ignore_index` do not count. Float targets (B, C) are the
-        shares t of the classes; p(y|x) is then Σ_c t_c p_c. With `multi_label` logits and targets are (B, C).
-
-        `class_weight` (C,) means the same as `weight` in torch's losses, `sample_weight` a weighted mean.
-        They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
-        whole sequence: token logits and targets with an index (B,).
-        """
-        return losses.weighted_cross_entropy(
-            logits,
-            targets,
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            sequences=sequences,
-            reduction=reduction,
-            leave_exp=self._memory.on_gpu,
-            visit=partial(self._visit, index),
-            **self._task(index),
-        )
-
-    @eager
-    def weigh(
-        self,
-        per_instance_loss: torch.Tensor,
-        prob: Any,
-        index: Any,
-        *,
-        mask: torch.Tensor | None = None,
-        sample_weight: Any = None,
-        reduction: str = "mean",
-    ) -> torch.Tensor:
-        """Return the mean over the batch of v_i · loss_i, and remember `prob`.
-
-        `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
-        within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
-        """
-        found = losses.per_instance(per_instance_loss, prob, mask, **self._task(index))
-        return losses.weighted(found, sample_weight, visit=partial(self._visit, index), reduction=reduction)
-
-    def _task(self, index: Any) -> dict[str, Any]:
-        """Return what the cross-entropy of a batch with such an index depends on."""
-        words = np.ndim(index) > 1
-        return {"num_classes": self.num_classes, "multi_label": self.multi_label, "words": words}
-
     def _visit(self, index: Any, found: losses.PerInstance) -> losses.Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
         self._require_epoch()
@@ -273,15 +213,6 @@ class ActiveBias:
             weight *= place.padding_scale
             weight[place.num_real :] = 0
         return weight if mask is None else torch.where(mask, weight, 0)
-
-    @eager
-    def record(self, index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
-        """Remember p(y|x) of the given instances, from the forward pass that training did anyway.
-
-        `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
-        (gradient accumulation), scores and weights change when the step's last visit has come.
-        """
-        self._visit(index, losses.per_instance(None, prob, mask, **self._task(index)))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:

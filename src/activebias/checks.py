@@ -260,6 +260,42 @@ def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> No
         )
 
 
+def too_many_dimensions(targets: torch.Tensor) -> str:
+    """Return the message for targets of three dimensions or more."""
+    advice = (
+        "where every pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and "
+        "`targets.flatten(1)`."
+    )
+    if targets.is_floating_point():
+        advice = "shares of the classes of words need `bias.weigh`, with `prob` = Σ_c t_c p_c of every word."
+    return f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: {advice}"
+
+
+def wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, multi_label: bool) -> str:
+    """Return the message for logits and targets whose shapes do not fit each other."""
+    if multi_label:
+        return (
+            f"With `multi_label=True` expected `logits` and `targets` of shape (examples, {num_classes}), "
+            f"but got {tuple(logits.shape)} and {tuple(targets.shape)}."
+        )
+    if logits.shape == targets.shape and targets.dim() > 1 and targets.shape[-1] == num_classes:
+        return (
+            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
+            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; shares of the "
+            "classes are floats; for several labels an example use `ActiveBias(…, multi_label=True)`."
+        )
+    if logits.shape == targets.shape:
+        return (
+            f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "
+            f"{num_classes} classes: expected shape {(*targets.shape, num_classes)}."
+        )
+    hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
+    return (
+        f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
+        f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
+    )
+
+
 def index_range(index: Array, num_instances: int) -> None:
     """Refuse indices outside the data set. On a GPU looking would wait: there they are skipped."""
     if isinstance(index, torch.Tensor):

@@ -1,12 +1,16 @@
 """From logits to a weighted loss: cross-entropy, the p(y|x) that it computes anyway, the weighted mean."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-from activebias.checks import IGNORED, factors, loss_tensor, mask_tensor, tensor_of
+from activebias import checks
+from activebias.checks import IGNORED
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
 
 # torch does not compare most of these, and takes the class 156 in uint8 for -100.
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -29,7 +33,7 @@ class PerInstance(NamedTuple):
 
     def times(self, weight: Any) -> "PerInstance":
         """Return the losses weighted by a factor for each instance; the mean becomes the weighted mean."""
-        factor = factors("sample_weight", weight, like=self.loss)
+        factor = checks.factors("sample_weight", weight, like=self.loss)
         if factor.dim() == 1 and self.loss.dim() == 2:
             factor = factor[:, None].expand_as(self.loss)  # one factor for all words of a sentence
         if factor.shape != self.loss.shape:
@@ -94,54 +98,100 @@ class Weights(NamedTuple):
         return self.padding_scale * self.num_real / len(losses) * mean
 
 
-# Looks up the weights of a batch of losses, and remembers the probabilities.
-Visit = Callable[[PerInstance], Weights]
-
-
-def per_instance(losses: Any, prob: Any, mask: Any, **options: Any) -> PerInstance:
-    """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets.
-
-    The options are those of `cross_entropy`, for such a pair.
-    """
-    losses = None if losses is None else loss_tensor(losses)
-    # A pair of single numbers is a pair of probabilities.
-    if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
-        with torch.no_grad():
-            found = cross_entropy(*(tensor_of("prob", part) for part in prob), **options)
-        prob, counted = found.prob, found.mask
-        if counted is not None:
-            mask = counted if mask is None else counted & mask_tensor(mask, counted)
-    if losses is not None and mask is not None:
-        mask = mask_tensor(mask, losses)
-        # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
-        losses = torch.where(mask, losses, 0)
-    return PerInstance(losses, tensor_of("prob", prob), mask)
-
-
-def weighted_cross_entropy(
+def loss(
+    bias: "ActiveBias",
     logits: torch.Tensor,
     targets: torch.Tensor,
+    index: Any,
     *,
-    sample_weight: Any,
-    sequences: bool,
-    words: bool,
-    leave_exp: bool,
-    visit: Visit,
-    reduction: str,
-    **options: Any,
+    ignore_index: int = IGNORED,
+    label_smoothing: float = 0.0,
+    class_weight: Any = None,
+    sample_weight: Any = None,
+    sequences: bool = False,
+    reduction: str = "mean",
 ) -> torch.Tensor:
-    """Return the weighted cross-entropy, of classes, words or whole sequences."""
-    leave_exp = leave_exp and sample_weight is None and not sequences
-    found = cross_entropy(logits, targets, words=words or sequences, leave_exp=leave_exp, **options)
+    """Return the weighted cross-entropy, and remember p(y|x). Call it once for every batch.
+
+    Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
+    with targets 0 and 1. Targets whose value is `ignore_index` do not count. Float targets (B, C) are the
+    shares t of the classes; p(y|x) is then Σ_c t_c p_c. With `multi_label` logits and targets are (B, C).
+
+    `class_weight` (C,) means the same as `weight` in torch's losses, `sample_weight` a weighted mean.
+    They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
+    whole sequence: token logits and targets with an index (B,).
+    """
+    found = cross_entropy(
+        logits,
+        targets,
+        num_classes=bias.num_classes,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        class_weight=class_weight,
+        words=sequences or np.ndim(index) > 1,
+        multi_label=bias.multi_label,
+        leave_exp=bias._memory.on_gpu and sample_weight is None and not sequences,
+    )
     if sequences:
         found = found.of_sequences()
-    return weighted(found, sample_weight, visit=visit, reduction=reduction)
+    return _weighted(bias, found, index, sample_weight, reduction)
 
 
-def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction: str) -> torch.Tensor:
-    """Return v_i · loss_i, times the user's own weights, or their mean or sum."""
-    if found.loss is None:
+def weigh(
+    bias: "ActiveBias",
+    per_instance_loss: torch.Tensor,
+    prob: Any,
+    index: Any,
+    *,
+    mask: torch.Tensor | None = None,
+    sample_weight: Any = None,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Return the mean over the batch of v_i · loss_i, and remember `prob`.
+
+    `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
+    within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
+    """
+    if per_instance_loss is None:
         raise TypeError("Expected `per_instance_loss` to hold one loss per instance, but got None.")
+    losses = checks.loss_tensor(per_instance_loss)
+    prob, mask = _prob(bias, prob, mask, index)
+    if mask is not None:
+        mask = checks.mask_tensor(mask, losses)
+        # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
+        losses = torch.where(mask, losses, 0)
+    return _weighted(bias, PerInstance(losses, prob, mask), index, sample_weight, reduction)
+
+
+def record(bias: "ActiveBias", index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
+    """Remember p(y|x) of the given instances, from the forward pass that training did anyway.
+
+    `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
+    (gradient accumulation), scores and weights change when the step's last visit has come.
+    """
+    bias._visit(index, PerInstance(None, *_prob(bias, prob, mask, index)))
+
+
+def _prob(bias: "ActiveBias", prob: Any, mask: Any, index: Any) -> tuple[torch.Tensor, Any]:
+    """Return p(y|x), which may be given as a pair of logits and targets, and which entries count."""
+    # A pair of single numbers is a pair of probabilities.
+    if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
+        logits, targets = (checks.tensor_of("prob", part) for part in prob)
+        words = np.ndim(index) > 1
+        with torch.no_grad():
+            found = cross_entropy(
+                logits, targets, num_classes=bias.num_classes, multi_label=bias.multi_label, words=words
+            )
+        prob, counted = found.prob, found.mask
+        if counted is not None:
+            mask = counted if mask is None else counted & checks.mask_tensor(mask, counted)
+    return checks.tensor_of("prob", prob), mask
+
+
+def _weighted(
+    bias: "ActiveBias", found: PerInstance, index: Any, sample_weight: Any, reduction: str
+) -> torch.Tensor:
+    """Return v_i · loss_i, times the user's own weights, or their mean or sum."""
     if sample_weight is not None:
         found = found.times(sample_weight)
     if reduction not in ("mean", "sum", "none"):
@@ -154,7 +204,7 @@ def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction:
             "checkpointing, compute the loss outside of the checkpointed block; to remember the "
             "probabilities of a training batch alone, call `bias.record`."
         )
-    return visit(found).apply(found.loss, reduction)
+    return bias._visit(index, found).apply(found.loss, reduction)
 
 
 def cross_entropy(
@@ -189,10 +239,10 @@ def cross_entropy(
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"Expected `label_smoothing` to be in [0, 1), but got {label_smoothing}.")
     if targets.dim() > 2:
-        raise ValueError(_too_many_dimensions(targets))
+        raise ValueError(checks.too_many_dimensions(targets))
     # Half-precision logits come from autocast; a bfloat16 probability has 8 bits, too few for a history.
     logits = logits.float() if logits.dtype.itemsize == 2 else logits
-    weight = None if class_weight is None else factors("class_weight", class_weight, like=logits)
+    weight = None if class_weight is None else checks.factors("class_weight", class_weight, like=logits)
     if weight is not None and weight.shape != (num_classes,):
         raise ValueError(
             f"Expected `class_weight` to have one weight per class, shape ({num_classes},), but got "
@@ -209,7 +259,7 @@ def cross_entropy(
         if per_class if multi_label else num_classes == 2:
             return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label)
     if logits.shape != (*targets.shape, num_classes) or multi_label:
-        raise ValueError(_wrong_shape(logits, targets, num_classes, multi_label))
+        raise ValueError(checks.wrong_shape(logits, targets, num_classes, multi_label))
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")
     if label_smoothing or weight is not None:
@@ -324,39 +374,3 @@ def _counted(targets: torch.Tensor, highest: int, ignore_index: int) -> torch.Te
             f"but got {wrong[0].item()}."
         )
     return None if labels.numel() == targets.numel() else mask
-
-
-def _too_many_dimensions(targets: torch.Tensor) -> str:
-    """Return the message for targets of three dimensions or more."""
-    advice = (
-        "where every pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and "
-        "`targets.flatten(1)`."
-    )
-    if targets.is_floating_point():
-        advice = "shares of the classes of words need `bias.weigh`, with `prob` = Σ_c t_c p_c of every word."
-    return f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: {advice}"
-
-
-def _wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, multi_label: bool) -> str:
-    """Return the message for logits and targets whose shapes do not fit each other."""
-    if multi_label:
-        return (
-            f"With `multi_label=True` expected `logits` and `targets` of shape (examples, {num_classes}), "
-            f"but got {tuple(logits.shape)} and {tuple(targets.shape)}."
-        )
-    if logits.shape == targets.shape and targets.dim() > 1 and targets.shape[-1] == num_classes:
-        return (
-            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
-            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; shares of the "
-            "classes are floats; for several labels an example use `ActiveBias(…, multi_label=True)`."
-        )
-    if logits.shape == targets.shape:
-        return (
-            f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "
-            f"{num_classes} classes: expected shape {(*targets.shape, num_classes)}."
-        )
-    hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
-    return (
-        f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
-        f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
-    )
