@@ -103,15 +103,15 @@ class ActiveBias:
     def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         return self._memory.draw(num_samples, generator)
 
-    # What a module of its own does is defined there, with its arguments.
+    # These methods are defined, with their arguments, in the modules that do the work.
     __repr__ = describe
-    loss = eager(losses.loss)
-    weigh = eager(losses.weigh)
-    record = eager(losses.record)
-    loader = make_loader
-    sampler = make_sampler
-    rows = rows_of
-    grow = grow_to
+    loss = eager(losses.loss)  # the weighted cross-entropy; remembers p(y|x)
+    weigh = eager(losses.weigh)  # the same for a loss of the user's own
+    record = eager(losses.record)  # remembers p(y|x) alone
+    loader = make_loader  # a DataLoader in the order of the method
+    sampler = make_sampler  # the sampler of such a DataLoader
+    rows = rows_of  # the index of instances that are known by an id
+    grow = grow_to  # more instances
     state_dict = state_of
     load_state_dict = load_state
 

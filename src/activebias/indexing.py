@@ -22,7 +22,8 @@ class IndexedDataset(Dataset[Any]):
         if access in (None, Dataset.__getitem__) or not hasattr(dataset, "__len__"):
             raise TypeError(
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
-                f"instance is known by its position, but got {type(dataset).__name__}."
+                f"instance is known by its position, but got {type(dataset).__name__}. Of a stream make your "
+                "own DataLoader, and let the stream bring an index with every sample (docs/streams.md)."
             )
         parts = dataset.datasets if isinstance(dataset, ConcatDataset) else [dataset]
         parts = [dataset.dataset] if isinstance(dataset, Subset) else parts

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sized
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from activebias import checks
 from activebias.indexing import IndexedDataset, collate_with_index, with_index
@@ -177,11 +177,6 @@ def make_loader(
                 f"`{name}` is the bias's own in `bias.loader`, which orders the instances as method "
                 f"{bias.method.name!r} asks for: leave it out."
             )
-    if isinstance(dataset, IterableDataset):
-        raise TypeError(
-            "`bias.loader` orders a map-style data set, but got a stream (IterableDataset): iterate over "
-            "your own DataLoader, and let the stream bring an index with every sample (docs/streams.md)."
-        )
     indexed = dataset if isinstance(dataset, IndexedDataset) else with_index(dataset)
     sampler = bias.sampler(batch_size=batch_size * accumulate, dataset=indexed, num_sequences=num_sequences)
     collate = collate_with_index(options.pop("collate_fn", None))
