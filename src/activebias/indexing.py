@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,23 +92,18 @@ def collate_with_index(collate_fn: Callable[[list[Any]], Any] | None = None) -> 
     Without `collate_fn` samples are collated as torch does it, dataclasses field by field. A dict's index
     is put back into the collated batch.
     """
-    return _CollateWithIndex(collate_fn or _default_collate)
+    # No closure, so that worker processes can receive it.
+    return partial(_collate_with_index, collate_fn or _default_collate)
 
 
-@dataclasses.dataclass(frozen=True)
-class _CollateWithIndex:
-    """A class and not a closure, so that worker processes can receive it."""
-
-    collate_fn: Callable[[list[Any]], Any]
-
-    def __call__(self, batch: list[Any]) -> Any:
-        if isinstance(batch[0], dict):
-            index = torch.tensor([sample["index"] for sample in batch])
-            samples = [{key: value for key, value in sample.items() if key != "index"} for sample in batch]
-            collated = self.collate_fn(samples)
-            collated["index"] = index  # in place: a BatchEncoding stays one
-            return collated
-        return torch.tensor([index for index, _ in batch]), self.collate_fn([sample for _, sample in batch])
+def _collate_with_index(collate_fn: Callable[[list[Any]], Any], batch: list[Any]) -> Any:
+    if isinstance(batch[0], dict):
+        index = torch.tensor([sample["index"] for sample in batch])
+        samples = [{key: value for key, value in sample.items() if key != "index"} for sample in batch]
+        collated = collate_fn(samples)
+        collated["index"] = index  # in place: a BatchEncoding stays one
+        return collated
+    return torch.tensor([index for index, _ in batch]), collate_fn([sample for _, sample in batch])
 
 
 def _default_collate(samples: list[Any]) -> Any:
