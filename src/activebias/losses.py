@@ -41,10 +41,15 @@ class PerInstance(NamedTuple):
                 f"Expected `sample_weight` to have the shape of the targets, {tuple(self.loss.shape)}, but "
                 f"got {tuple(factor.shape)}."
             )
-        if self.mask is not None:
-            factor = torch.where(self.mask, factor, 0)
         share = factor if self.share is None else self.share * factor
-        return self._replace(loss=self.loss * factor, share=share)
+        return self._replace(loss=self.loss * factor, share=share).where_counted()
+
+    def where_counted(self) -> "PerInstance":
+        """Return 0 as loss and share of entries that do not count: they may be NaN, and 0 · NaN is NaN."""
+        if self.mask is None:
+            return self
+        share = None if self.share is None else torch.where(self.mask, self.share, 0)
+        return self._replace(loss=torch.where(self.mask, self.loss, 0), share=share)
 
     def of_sequences(self) -> "PerInstance":
         """Return (B,) sequences for (B, L) tokens: p is the geometric mean of p(token) over its tokens."""
@@ -156,11 +161,9 @@ def weigh(
         raise TypeError("Expected `per_instance_loss` to hold one loss per instance, but got None.")
     losses = checks.loss_tensor(per_instance_loss)
     prob, mask = _prob(bias, prob, mask, index)
-    if mask is not None:
-        mask = checks.mask_tensor(mask, losses)
-        # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
-        losses = torch.where(mask, losses, 0)
-    return _weighted(bias, PerInstance(losses, prob, mask), index, sample_weight, reduction)
+    mask = None if mask is None else checks.mask_tensor(mask, losses)
+    found = PerInstance(losses, prob, mask).where_counted()
+    return _weighted(bias, found, index, sample_weight, reduction)
 
 
 def record(bias: "ActiveBias", index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
@@ -300,10 +303,7 @@ def _smoothed(
         # No matrix product: autocast would compute it in half precision.
         of_all = log_prob.sum(-1) if weight is None else (log_prob * weight).sum(-1)
         losses = (1 - label_smoothing) * losses - label_smoothing / logits.shape[-1] * of_all
-    if mask is not None:
-        losses = torch.where(mask, losses, 0)
-        share = None if share is None else torch.where(mask, share, 0)
-    return PerInstance(losses, surprisal.detach().neg().exp(), mask, share)
+    return PerInstance(losses, surprisal.detach().neg().exp(), mask, share).where_counted()
 
 
 def _soft(
@@ -347,10 +347,7 @@ def _binary(
         of_zero = weight[0] * functional.logsigmoid(-logits)
         losses = -smooth * of_one - (1 - smooth) * of_zero
         divisor = share * weight[1] + (1 - share) * weight[0]
-    if mask is not None:
-        losses = torch.where(mask, losses, 0)
-        divisor = None if divisor is None else torch.where(mask, divisor, 0)
-    return PerInstance(losses, prob, mask, divisor)
+    return PerInstance(losses, prob, mask, divisor).where_counted()
 
 
 def _counted(targets: torch.Tensor, highest: int, ignore_index: int) -> torch.Tensor | None:
