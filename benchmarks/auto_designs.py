@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from activebias import METHODS, get_method
-from activebias.internal import FIRST_ROUNDS, LARGEST_LOSS, MEMBERS, NUM_KNOTS, UNIFORM, Evidence, place_of
+from activebias.internal import FIRST_ROUNDS, MEMBERS, NUM_KNOTS, UNIFORM, Evidence, largest_loss, place_of
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.peer_rows import peer_rows
 from activebias.lab.side_by_side.batches import TrialData
@@ -59,7 +59,7 @@ DESIGNS = {
     "clip4": Design("clip4"),
     "clip5": Design("clip5"),
     # The first epochs of learning: it begins as p̄ (1 - p̄).
-    "auto": Design("clip4", begins_as_rule=True),
+    "auto": Design("clip3.3", begins_as_rule=True),
     # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
     "hedge": Design("clip4", "hedge", uniform=0.0),
     "low-floor": Design(None),
@@ -69,7 +69,8 @@ LOSSES = {
     "q.5": lambda log_prob: (1 - (0.5 * log_prob).exp()) / 0.5,
     "q.25": lambda log_prob: (1 - (0.25 * log_prob).exp()) / 0.25,
     "clip3": lambda log_prob: -log_prob.clamp(min=-3),
-    "clip4": lambda log_prob: -log_prob.clamp(min=-LARGEST_LOSS),
+    "clip4": lambda log_prob: -log_prob.clamp(min=-4),
+    "clip3.3": lambda log_prob: -log_prob.clamp(min=-largest_loss(10)),
     "clip5": lambda log_prob: -log_prob.clamp(min=-5),
 }
 

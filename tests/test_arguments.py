@@ -31,11 +31,7 @@ def documented():
 
 @pytest.mark.parametrize("call", CALLS)
 def test_arguments_and_defaults_are_those_of_the_code(call):
-    parameters = inspect.signature(CALLS[call]).parameters.values()
-    expected = {
-        each.name: "–" if each.default is each.empty else str(each.default)
-        for each in parameters
-        if each.name != "self"
-    }
+    _, *parameters = inspect.signature(CALLS[call]).parameters.values()  # the first is the bias
+    expected = {each.name: "–" if each.default is each.empty else str(each.default) for each in parameters}
     found = {name: default.strip('"') for name, default in documented()[call].items()}
     assert found == expected

@@ -148,7 +148,7 @@ def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
             index,
         )
 
-    sources = learning.Sources(parameters, losses(run.train), NUM_TRAINING, losses(run.validation), 300)
+    sources = learning.Sources(parameters, losses(run.train), NUM_TRAINING, losses(run.validation), 300, 3.3)
     members = learning.Members.of(run.bias._memory.means())
     generator = torch.Generator().manual_seed(3)
     aligned, known = learning.alignments(sources, members, generator, run.bias._ranks)
@@ -156,7 +156,7 @@ def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
 
     def validation_loss():
         with torch.no_grad():
-            return sources.validation(torch.arange(300))[0].clamp(max=learning.LARGEST_LOSS).mean()
+            return sources.validation(torch.arange(300))[0].clamp(max=3.3).mean()
 
     step, checked = 1e-6, 0
     for knot in range(NUM_KNOTS):
@@ -181,7 +181,7 @@ def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
 
 def test_wrong_validation_labels_have_no_gradient_once_the_model_is_sure():
     logits = torch.tensor([[9.0, 0.0]], requires_grad=True)
-    loss = nn.functional.cross_entropy(logits, torch.tensor([1])).clamp(max=learning.LARGEST_LOSS)
+    loss = nn.functional.cross_entropy(logits, torch.tensor([1])).clamp(max=learning.largest_loss(10))
     assert torch.autograd.grad(loss, logits)[0].abs().sum() == 0
 
 
@@ -428,3 +428,16 @@ def test_a_recurrent_net_learns():
     run.bias.learn(run.model, run.train, run.validation)
     assert run.curve.num_learnt == learning.FIRST_ROUNDS
     assert run.model.net.training
+
+
+def test_whole_sequences_learn_a_curve():
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(1, 30, (80, 6), generator=generator)
+    targets = torch.where(torch.rand(80, 6, generator=generator) < 0.2, -100, words % 3)
+    model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 3))
+    bias = ab.ActiveBias("auto", num_instances=80, num_classes=3)
+    bias.set_epoch(0)
+    bias.loss(model(words), targets, torch.arange(80), sequences=True)
+    data = TensorDataset(words, targets)
+    bias.learn(model, data, data)
+    assert bias._memory.curve.num_learnt == learning.FIRST_ROUNDS

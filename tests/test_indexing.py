@@ -180,6 +180,19 @@ def test_a_stream_that_can_be_indexed_is_one_of_map_style():
             return "abc"[index]
 
     assert ab.with_index(Both())[2] == (2, "c")
+    bias = ab.ActiveBias("scan", num_instances=3, num_classes=2)
+    bias.set_epoch(0)
+    ((index, samples),) = bias.loader(Both(), 3)
+    assert sorted(zip(index.tolist(), samples, strict=True)) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_an_empty_index_may_be_of_any_type():
+    bias = ab.ActiveBias("wpv", num_instances=3, num_classes=2)
+    bias.set_epoch(0)
+    for empty in ([], torch.tensor([]), torch.empty(0, dtype=torch.int64)):
+        assert bias.weight(empty).shape == (0,)
+    with pytest.raises(TypeError, match=r"`index` to hold integers.*float32\. An index that has been"):
+        bias.weight(torch.tensor([1.0]))
 
 
 def test_words_are_numbered_whatever_the_side_of_the_padding():

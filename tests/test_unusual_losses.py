@@ -168,3 +168,20 @@ def test_a_wrong_index_of_examples_on_a_gpu_is_noticed(monkeypatch):
             with pytest.warns(UserWarning, match="were not those handed out"):
                 bias.set_epoch(1)
         bias.set_epoch(1)
+
+
+@pytest.mark.parametrize("form", ["plain", "weighted", "words"])
+def test_the_mean_of_an_empty_batch_is_0(form):
+    # As the mean of a batch in which no target counts. torch's mean is NaN, which a GPU could not tell.
+    bias = make("wpv")
+    shape = (0, 3) if form == "words" else (0,)
+    options = {"sample_weight": torch.ones(0)} if form == "weighted" else {}
+    logits = torch.zeros(*shape, 5, requires_grad=True)
+    targets = torch.zeros(shape, dtype=torch.int64)
+    for reduction in ("mean", "sum"):
+        loss = bias.loss(logits, targets, targets, reduction=reduction, **options)
+        loss.backward()
+        assert loss.item() == 0
+    assert bias.loss(logits, targets, targets, reduction="none", **options).shape == shape
+    ignored = torch.full((2,), checks.IGNORED)
+    assert bias.loss(torch.zeros(2, 5, requires_grad=True), ignored, [0, 1]).item() == 0

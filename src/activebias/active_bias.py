@@ -1,29 +1,26 @@
 """ActiveBias: the one stateful object that a user holds."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Hashable
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader
 
 from activebias import checks, losses
 from activebias._arrays import as_tensor, native
 from activebias._compile import eager, keep_out
-from activebias.checkpoint import check_state, read_checkpoint, state_of, write_checkpoint
+from activebias.checkpoint import load_state, read_checkpoint, state_of, write_checkpoint
 from activebias.distributed import Ranks
-from activebias.growth import RowsOfIds, grow, rows_of
+from activebias.growth import grow_to, rows_of
 from activebias.history import PredictionHistory
 from activebias.learning import curve_of, explain, learn_curve, warn_if_unlearnt
-from activebias.loaders import make_loader
 from activebias.memory import Exchange, InstanceMemory
 from activebias.methods import Method, get_method
 from activebias.metrics import describe, metrics
 from activebias.order import EpochOrder, Handout, Plan
-from activebias.sampling import EmphasisSampler, make_sampler
+from activebias.sampling import make_loader, make_sampler
 from activebias.validation import Validation
 
 
@@ -43,16 +40,13 @@ class ActiveBias:
         method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc, auto) or a `Method` of your own.
         num_instances: the length of the training set; in tagging, the number of its words.
         num_classes: the number of classes; every history starts with the entry 1 / num_classes.
-        burn_in: for this many epochs histories are recorded, but nothing is emphasised. With "auto" it
-            ends when the validation error, which you then report every epoch, stops improving.
+        burn_in: the epochs that only record. "auto" ends it when the error that you report stops improving.
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
         max_weight: no instance weighs more; the mean over the data set stays 1. None for no bound.
-        multi_label: an example has several labels. An instance is then the pair of an example and a class;
-            `num_instances` is still the number of examples.
-        device: where history and scores live. Give the model's: on its GPU `loss` waits for nothing, while a
-            history on the CPU waits for the probabilities of every step.
+        multi_label: an instance is a pair of an example and a class; `num_instances` counts the examples.
+        device: of history and scores. Give the model's: a step waits for a history on another device.
         seed: of the order of instances; no global random state is used.
         history_file: a memory-mapped file for the history, overwritten; needs a window and the CPU.
         group: the process group whose ranks train together; None for all.
@@ -104,20 +98,27 @@ class ActiveBias:
                 self.method, self.history, remove_outliers=self.remove_outliers, max_weight=self.max_weight
             )
         self.device = self.history.device
-        self._ids = RowsOfIds()
+        self._row_of_id: dict[Hashable, int] = {}  # where instances are known by ids
         draw = None if self.method.order == "scan" else self._draw
         self._order = EpochOrder(num_examples, seed=self.seed, draw=draw)
 
     def _draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         return self._memory.draw(num_samples, generator)
 
-    def __repr__(self) -> str:
-        """Say the method, the sizes and the epoch, and whether it emphasises yet."""
-        return describe(self)
-
-    learn = learn_curve
-    curve = curve_of
-    explain = explain
+    # These methods are defined, with their arguments, in the modules that do the work.
+    __repr__ = describe
+    loss = eager(losses.loss)  # the weighted cross-entropy; remembers p(y|x)
+    weigh = eager(losses.weigh)  # the same for a loss of the user's own
+    record = eager(losses.record)  # remembers p(y|x) alone
+    loader = make_loader  # a DataLoader in the order of the method
+    sampler = make_sampler  # the sampler of such a DataLoader
+    rows = rows_of  # the index of instances that are known by an id
+    grow = grow_to  # more instances
+    learn = learn_curve  # of the method `auto`: after every epoch
+    curve = curve_of  # the weight over p̄ that it has learnt
+    explain = explain  # the same as a sentence
+    state_dict = state_of
+    load_state_dict = load_state
 
     @property
     def epoch(self) -> int | None:
@@ -160,22 +161,6 @@ class ActiveBias:
             batch_size=self._plan.batch_size if self._plan and self._num_ranks == 1 else None,
         )
 
-    def rows(self, ids: Any) -> torch.Tensor:
-        """Return the index of instances that are known by an id, a string or an integer.
-
-        A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
-        state. Several ranks must give all ids in the same order, before the first epoch.
-        """
-        return rows_of(self, self._ids, ids)
-
-    def grow(self, num_instances: int) -> None:
-        """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
-
-        It copies the whole history. With a sampler, call it between epochs, and make the loader anew.
-        """
-        grow(self, num_instances)
-        self._prepare_epoch()
-
     def report_validation_error(self, error: float) -> None:
         """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
 
@@ -185,102 +170,6 @@ class ActiveBias:
         form it in `set_epoch`: a checkpoint written before holds the error of the rank that wrote it.
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)
-
-    def loader(self, dataset: Any, batch_size: int, **options: Any) -> DataLoader[Any]:
-        """Return a DataLoader of `(index, sample)` batches in the order of the method.
-
-        `accumulate=` says how many batches an optimiser step takes, `num_sequences=` in tagging how many
-        sentences there are. All other options go to torch's DataLoader; a `collate_fn` sees the samples
-        without their index.
-        """
-        return make_loader(self, dataset, batch_size, **options)
-
-    def sampler(
-        self,
-        *,
-        batch_size: int,
-        dataset: Sized | None = None,
-        num_sequences: int | None = None,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shard: bool = True,
-    ) -> EmphasisSampler:
-        """Return a torch sampler of this bias, for a DataLoader.
-
-        Args:
-            batch_size: the instances of one optimiser step on this rank, accumulated ones included; the
-                DataLoader's batch size must divide it. Draws, and updates of the scores, come in batches of
-                this size. A last step that `drop_last` leaves incomplete is counted in by the next
-                `set_epoch`: call it after the last epoch too.
-            dataset: if given, its length is checked against `num_instances`.
-            num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
-            num_replicas, rank: default to torch.distributed's, which must be set up before.
-            shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to
-                the ranks.
-        """
-        return make_sampler(self, batch_size, dataset, num_sequences, num_replicas, rank, shard)
-
-    @eager
-    def loss(
-        self,
-        logits: torch.Tensor,
-        targets: torch.Tensor,
-        index: Any,
-        *,
-        ignore_index: int = checks.IGNORED,
-        label_smoothing: float = 0.0,
-        class_weight: Any = None,
-        sample_weight: Any = None,
-        sequences: bool = False,
-        reduction: str = "mean",
-    ) -> torch.Tensor:
-        """Return the weighted cross-entropy, and remember p(y|x). Call it once for every batch.
-
-        Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
-        with targets 0 and 1. Targets whose value is `ignore_index` do not count. Float targets (B, C) are the
-        shares t of the classes; p(y|x) is then Σ_c t_c p_c. With `multi_label` logits and targets are (B, C).
-
-        `class_weight` (C,) means the same as `weight` in torch's losses, `sample_weight` a weighted mean.
-        They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
-        whole sequence: token logits and targets with an index (B,).
-        """
-        return losses.weighted_cross_entropy(
-            partial(self._cross_entropy(index), ignore_index=ignore_index, label_smoothing=label_smoothing),
-            logits,
-            targets,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            sequences=sequences,
-            leave_exp=self._memory.on_gpu,
-            visit=partial(self._visit, index),
-            reduction=reduction,
-        )
-
-    @eager
-    def weigh(
-        self,
-        per_instance_loss: torch.Tensor,
-        prob: Any,
-        index: Any,
-        *,
-        mask: torch.Tensor | None = None,
-        sample_weight: Any = None,
-        reduction: str = "mean",
-    ) -> torch.Tensor:
-        """Return the mean over the batch of v_i · loss_i, and remember `prob`.
-
-        `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
-        within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
-        """
-        found = losses.per_instance(per_instance_loss, prob, mask, self._cross_entropy(index))
-        return losses.weighted(found, sample_weight, visit=partial(self._visit, index), reduction=reduction)
-
-    def _cross_entropy(self, index: Any) -> Callable[..., losses.PerInstance]:
-        """Return the cross-entropy of this bias for a batch with such an index."""
-        words = np.ndim(index) > 1
-        return partial(
-            losses.cross_entropy, num_classes=self.num_classes, multi_label=self.multi_label, words=words
-        )
 
     def _visit(self, index: Any, found: losses.PerInstance) -> losses.Weights:
         """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
@@ -319,28 +208,17 @@ class ActiveBias:
         0. On several ranks the padding of an epoch's last batch weighs 0, and the rest accordingly more.
         """
         self._require_epoch()
-        given, index = index, checks.index_tensor(index, self.device)
-        if self._num_labels is not None:
-            index = checks.labels_of(index, self._num_labels)
+        instances = checks.labels_of(checks.index_tensor(index, self.device), self._num_labels)
         if mask is not None:
-            mask = checks.mask_tensor(mask, index)
-            index = torch.where(mask, index, 0)
-        checks.index_range(index, self.num_instances)
-        weight = as_tensor(self._memory.weight(native(index)))
-        place = self._order.find(checks.to_compare(given), len(index), strict=False)
+            mask = checks.mask_tensor(mask, instances)
+            instances = torch.where(mask, instances, 0)
+        checks.index_range(instances, self.num_instances)
+        weight = as_tensor(self._memory.weight(native(instances)))
+        place = self._order.find(checks.to_compare(index), len(instances), strict=False)
         if place is not None and place.padding_scale is not None:
             weight *= place.padding_scale
             weight[place.num_real :] = 0
         return weight if mask is None else torch.where(mask, weight, 0)
-
-    @eager
-    def record(self, index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
-        """Remember p(y|x) of the given instances, from the forward pass that training did anyway.
-
-        `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
-        (gradient accumulation), scores and weights change when the step's last visit has come.
-        """
-        self._visit(index, losses.per_instance(None, prob, mask, self._cross_entropy(index)))
 
     def _require_epoch(self) -> int:
         if self._order.epoch is None:
@@ -380,23 +258,6 @@ class ActiveBias:
     def metrics(self) -> dict[str, float]:
         """Return numbers worth logging; reads every history, and waits for the device."""
         return metrics(self)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything: history, scores, epoch, position and generator. Never communicates.
-
-        Visits that wait for the rest of their step are part of it on a single rank. On several they are each
-        rank's own, which a state that all ranks load cannot hold.
-        """
-        return state_of(self, waiting=self._num_ranks == 1)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
-        check_state(self, state)
-        self._memory.load_state_dict(state, waiting=self._ranks.rank() == 0)
-        self._order.load_state_dict(state["order"])
-        self._validation.load_state_dict(state["validation"])
-        self._ids.load(state["ids"])
-        self._prepare_epoch()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a file, whole or not at all."""

@@ -10,7 +10,6 @@ from zipfile import ZipFile
 import torch
 
 from activebias.files import replacing
-from activebias.growth import check_ids
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -79,16 +78,30 @@ def settings_of(bias: "ActiveBias") -> dict[str, Any]:
     }
 
 
-def state_of(bias: "ActiveBias", *, waiting: bool) -> dict[str, Any]:
-    """Return a copy of the whole state of a bias, with the waiting visits if they are those of all ranks."""
+def state_of(bias: "ActiveBias") -> dict[str, Any]:
+    """Return a copy of everything: history, scores, epoch, position and generator. Never communicates.
+
+    Visits that wait for the rest of their step are part of it on a single rank. On several they are each
+    rank's own, which a state that all ranks load cannot hold.
+    """
     return {
         "format": FORMAT,
         "settings": settings_of(bias),
         "order": bias._order.state_dict(),
         "validation": bias._validation.state_dict(),
-        "ids": bias._ids.state(),
-        **bias._memory.state_dict(waiting=waiting),
+        "ids": list(bias._row_of_id) or None,
+        **bias._memory.state_dict(waiting=bias._num_ranks == 1),
     }
+
+
+def load_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
+    """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
+    check_state(bias, state)
+    bias._memory.load_state_dict(state, waiting=bias._ranks.rank() == 0)
+    bias._order.load_state_dict(state["order"])
+    bias._validation.load_state_dict(state["validation"])
+    bias._row_of_id = {each: row for row, each in enumerate(state["ids"] or [])}
+    bias._prepare_epoch()
 
 
 def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
@@ -116,6 +129,8 @@ def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
         bias._order.check_state(state["order"], bias._plan)
         bias._validation.check_state(state["validation"])
         bias._memory.check_state(state)
-        check_ids(state["ids"], bias.num_instances)
+        ids = [] if state["ids"] is None else state["ids"]
+        if not isinstance(ids, list) or not len(set(ids)) == len(ids) <= bias.num_instances:
+            raise ValueError(f"The stored `ids` are not at most {bias.num_instances} different ids.")
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"The state is damaged or does not fit: {error}") from error

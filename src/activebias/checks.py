@@ -115,28 +115,22 @@ def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
     return _moved(tensor, index.device, torch.bool)
 
 
-def integers(name: str, values: Any) -> torch.Tensor:
-    """Return `values` as an int64 tensor where they are; floats and booleans are refused."""
+def integers(name: str, values: Any, *, why: str = "") -> torch.Tensor:
+    """Return `values` as an int64 tensor where they are; floats and booleans are refused, with the reason."""
     tensor = tensor_of(name, values)
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"Expected `{name}` to hold integers, but got {tensor.dtype}.")
+        raise TypeError(f"Expected `{name}` to hold integers, but got {tensor.dtype}.{why}")
     return tensor.long()
 
 
 def index_tensor(index: Any, device: torch.device) -> torch.Tensor:
-    """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`; floats are refused."""
-    tensor = tensor_of("index", index)
+    """Return `index` (list, NumPy array, tensor) as an int64 tensor on `device`."""
+    why = " An index that has been a float cannot be trusted: bfloat16 turns 49999 into 49920."
+    tensor = integers("index", index, why=why)
     if tensor.dim() == 0:
         raise ValueError(
             "Expected `index` to hold one index per instance, as `with_index` brings it into the batch, but "
             "got a single number: use [i] for a single instance."
-        )
-    if tensor.numel() == 0 and not isinstance(index, torch.Tensor):
-        tensor = tensor.long()  # an empty list has no type
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(
-            f"Expected `index` to hold integers, but got {tensor.dtype}. An index that has been a float "
-            "cannot be trusted: bfloat16 turns 49999 into 49920."
         )
     return _moved(tensor, device, torch.int64)
 
@@ -217,7 +211,7 @@ def batch(
     for so many labels of an example, each of which is an instance.
     """
     given, items = index, index_tensor(index, history.device)
-    index = items if num_labels is None else labels_of(items, num_labels)
+    index = labels_of(items, num_labels)
     if losses is not None and losses.dim() == 2 and index.dim() == 1:
         raise ValueError(
             f"Expected `index` to have the shape of the targets, {tuple(losses.shape)}, but got "
@@ -240,8 +234,10 @@ def batch(
     return Batch(index, _clipped(prob, mask), mask, items, to_compare(items))
 
 
-def labels_of(index: torch.Tensor, num_labels: int) -> torch.Tensor:
-    """Return the instances of examples that have `num_labels` labels each, shape (examples, labels)."""
+def labels_of(index: torch.Tensor, num_labels: int | None) -> torch.Tensor:
+    """Return the instances of examples with `num_labels` labels each, shape (examples, labels)."""
+    if num_labels is None:  # an instance has one
+        return index
     if index.dim() != 1:
         raise ValueError(
             f"With `multi_label=True` expected `index` to have one index per example, but got the shape "
@@ -271,6 +267,42 @@ def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> No
             f"Expected `{first_name}` and `{second_name}` to have the same shape, but got "
             f"{tuple(first.shape)} and {tuple(second.shape)}."
         )
+
+
+def too_many_dimensions(targets: torch.Tensor) -> str:
+    """Return the message for targets of three dimensions or more."""
+    advice = (
+        "where every pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and "
+        "`targets.flatten(1)`."
+    )
+    if targets.is_floating_point():
+        advice = "shares of the classes of words need `bias.weigh`, with `prob` = Σ_c t_c p_c of every word."
+    return f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: {advice}"
+
+
+def wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, multi_label: bool) -> str:
+    """Return the message for logits and targets whose shapes do not fit each other."""
+    if multi_label:
+        return (
+            f"With `multi_label=True` expected `logits` and `targets` of shape (examples, {num_classes}), "
+            f"but got {tuple(logits.shape)} and {tuple(targets.shape)}."
+        )
+    if logits.shape == targets.shape and targets.dim() > 1 and targets.shape[-1] == num_classes:
+        return (
+            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
+            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; shares of the "
+            "classes are floats; for several labels an example use `ActiveBias(…, multi_label=True)`."
+        )
+    if logits.shape == targets.shape:
+        return (
+            f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "
+            f"{num_classes} classes: expected shape {(*targets.shape, num_classes)}."
+        )
+    hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
+    return (
+        f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
+        f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
+    )
 
 
 def index_range(index: Array, num_instances: int) -> None:

@@ -50,16 +50,13 @@ class Ranks:
         all_prob = all_prob.reshape(-1).to(torch.int32).view(torch.float32)
         return all_index.reshape(-1), all_prob
 
-    def sum(self, number: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the ranks' numbers, in place."""
-        dist.all_reduce(number, group=self.group)
-        return number
-
     def summed(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return the sums of the ranks' tensors, where these are; one rank has its own."""
         if self.number() == 1:
             return numbers
-        return self.sum(numbers.to(self._device_of_messages(numbers.device))).to(numbers.device)
+        message = numbers.to(self._device_of_messages(numbers.device), copy=True)
+        dist.all_reduce(message, group=self.group)
+        return message.to(numbers.device)
 
     def total(self, number: Any, device: torch.device) -> torch.Tensor:
         """Return the sum of a number over all ranks, on `device`."""
@@ -67,7 +64,8 @@ class Ranks:
         if not isinstance(number, torch.Tensor):
             number = torch.full((), number, device=where)  # `as_tensor` would wait for a GPU
         message = torch.empty((), dtype=torch.float32, device=where).copy_(number)
-        return self.sum(message).to(device)
+        dist.all_reduce(message, group=self.group)
+        return message.to(device)
 
     def mean(self, value: float | None) -> float | None:
         """Return the mean over the ranks that have a value, None if none has. Every rank must call it."""
@@ -75,7 +73,8 @@ class Ranks:
             return value
         device = self._device_of_messages(torch.device("cpu"))
         message = torch.tensor([value or 0.0, float(value is not None)], dtype=torch.float64, device=device)
-        total, count = self.sum(message).tolist()
+        dist.all_reduce(message, group=self.group)
+        total, count = message.tolist()
         return total / count if count else None
 
     def _device_of_messages(self, device: torch.device) -> torch.device:

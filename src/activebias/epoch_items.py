@@ -1,6 +1,7 @@
 """The items of one epoch by their position: a permutation, or draws that go on from where they stand."""
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -28,7 +29,6 @@ class EpochItems:
         """Use `draw(number, generator)`; None for a permutation."""
         self.num_items = num_items
         self._seed, self._epoch, self._draw = seed, epoch, draw
-        self._permutation: np.ndarray | None = None
         # Draws that a loaded state brought, the position of the first, and the generator's state after them.
         self._pending, self._pending_from = np.empty(0, dtype=np.int64), 0
         self._generator_state = epoch_generator(seed, epoch).get_state()
@@ -48,22 +48,20 @@ class EpochItems:
     def at(self, position: int, number: int, generator: torch.Generator | None) -> np.ndarray:
         """Return the items from `position` on: of the permutation, or drawn now."""
         if self._draw is None or generator is None:
-            return self.permutation()[position : position + number]
+            return self.permutation[position : position + number]
         start = position - self._pending_from
         pending = self._pending[start : start + number]
         if len(pending) == number:
             return pending
         return np.concatenate([pending, self._draw(number - len(pending), generator).numpy()])
 
+    @cached_property
     def permutation(self) -> np.ndarray:
-        """Return a scan's whole order, drawn when it is first asked for."""
-        if self._permutation is None:
-            # int32 while it can: at 100 million instances the permutation is a fifth of all memory.
-            dtype = torch.int32 if self.num_items < 2**31 else torch.int64
-            generator = epoch_generator(self._seed, self._epoch)
-            drawn = torch.randperm(self.num_items, generator=generator, dtype=dtype, device="cpu")
-            self._permutation = drawn.numpy()
-        return self._permutation
+        """A scan's whole order, drawn when it is first asked for."""
+        # int32 while it can: at 100 million instances the permutation is a fifth of all memory.
+        dtype = torch.int32 if self.num_items < 2**31 else torch.int64
+        generator = epoch_generator(self._seed, self._epoch)
+        return torch.randperm(self.num_items, generator=generator, dtype=dtype, device="cpu").numpy()
 
     def pending(self, position: int) -> tuple[np.ndarray, torch.Tensor]:
         """Return the draws from `position` on that a loaded state brought, and the generator's state."""

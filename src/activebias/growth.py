@@ -1,6 +1,6 @@
 """A data set that grows, and instances that are known by an id of their own instead of their position."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,60 +13,23 @@ if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 
-class RowsOfIds:
-    """Gives every new id the next row, in the order in which the ids come."""
+def rows_of(bias: "ActiveBias", ids: Any) -> torch.Tensor:
+    """Return the index of instances that are known by an id, a string or an integer.
 
-    def __init__(self) -> None:
-        """Begin without ids."""
-        self._rows: dict[Hashable, int] = {}
-
-    def __len__(self) -> int:
-        """Return how many ids are known."""
-        return len(self._rows)
-
-    def unknown(self, ids: Iterable[Hashable]) -> list[Hashable]:
-        """Return the ids that have no row yet, each once."""
-        return [each for each in dict.fromkeys(ids) if each not in self._rows]
-
-    def add(self, ids: Iterable[Hashable]) -> None:
-        """Give rows to new ids."""
-        for each in ids:
-            self._rows[each] = len(self._rows)
-
-    def rows(self, ids: Iterable[Hashable]) -> list[int]:
-        """Return the rows of known ids."""
-        return [self._rows[each] for each in ids]
-
-    def state(self) -> list[Hashable] | None:
-        """Return the ids in the order of their rows, None if there are none."""
-        return list(self._rows) or None
-
-    def load(self, state: list[Hashable] | None) -> None:
-        """Take over what `state` returned."""
-        self._rows = {each: row for row, each in enumerate(state or [])}
-
-
-def check_ids(ids: Any, num_instances: int) -> None:
-    """Raise if `ids` are no state of `RowsOfIds` for so many instances."""
-    if ids is None:
-        return
-    if not isinstance(ids, list) or len(set(ids)) != len(ids) or len(ids) > num_instances:
-        raise ValueError(f"The stored `ids` are not at most {num_instances} different ids.")
-
-
-def rows_of(bias: "ActiveBias", known: RowsOfIds, ids: Any) -> torch.Tensor:
-    """Return the rows of ids, as `ActiveBias.rows` does."""
-    found = _plain(ids)
-    if new := known.unknown(found):
+    A new id takes the next free row. Where there is none, the data set grows. The ids are part of the
+    state. Several ranks must give all ids in the same order, before the first epoch.
+    """
+    rows, found = bias._row_of_id, _plain(ids)
+    if new := [each for each in dict.fromkeys(found) if each not in rows]:
         if bias._ranks.number() > 1 and bias.epoch is not None:
             raise RuntimeError(
                 f"The id {new[0]!r} is new, but the other ranks do not know its row: call `bias.rows(…)` "
                 "with all ids, in the same order on every rank, before the first epoch."
             )
-        if (needed := len(known) + len(new)) > bias.num_instances:
+        if (needed := len(rows) + len(new)) > bias.num_instances:
             bias.grow(needed)
-        known.add(new)
-    return torch.tensor(known.rows(found), dtype=torch.int64)
+        rows.update({each: row for row, each in enumerate(new, start=len(rows))})
+    return torch.tensor([rows[each] for each in found], dtype=torch.int64)
 
 
 def _plain(ids: Any) -> list[Hashable]:
@@ -78,8 +41,11 @@ def _plain(ids: Any) -> list[Hashable]:
     return found
 
 
-def grow(bias: "ActiveBias", num_instances: int) -> None:
-    """Replace history and memory by larger ones; see `ActiveBias.grow`."""
+def grow_to(bias: "ActiveBias", num_instances: int) -> None:
+    """Take in new instances behind the present ones; their histories begin at {1 / num_classes}.
+
+    It copies the whole history. With a sampler, call it between epochs, and make the loader anew.
+    """
     old = bias.history
     if checks.integer("num_instances", num_instances, at_least=1) <= old.num_instances:
         if num_instances == old.num_instances:
@@ -110,6 +76,7 @@ def grow(bias: "ActiveBias", num_instances: int) -> None:
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None
     bias._order.resize(num_instances)
+    bias._prepare_epoch()
 
 
 def _enlarged(state: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:

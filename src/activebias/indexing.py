@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ class IndexedDataset(Dataset[Any]):
         if access in (None, Dataset.__getitem__) or not hasattr(dataset, "__len__"):
             raise TypeError(
                 "with_index needs a map-style data set (one with __len__ and __getitem__), because an "
-                f"instance is known by its position, but got {type(dataset).__name__}."
+                f"instance is known by its position, but got {type(dataset).__name__}. Of a stream make your "
+                "own DataLoader, and let the stream bring an index with every sample (docs/streams.md)."
             )
         parts = dataset.datasets if isinstance(dataset, ConcatDataset) else [dataset]
         parts = [dataset.dataset] if isinstance(dataset, Subset) else parts
@@ -90,28 +92,26 @@ def collate_with_index(collate_fn: Callable[[list[Any]], Any] | None = None) -> 
     Without `collate_fn` samples are collated as torch does it, dataclasses field by field. A dict's index
     is put back into the collated batch.
     """
-    return _CollateWithIndex(collate_fn or _default_collate)
+    # No closure, so that worker processes can receive it.
+    return partial(_collate_with_index, collate_fn or _default_collate)
+
+
+def _collate_with_index(collate_fn: Callable[[list[Any]], Any], batch: list[Any]) -> Any:
+    if isinstance(batch[0], dict):
+        index = torch.tensor([sample["index"] for sample in batch])
+        samples = [{key: value for key, value in sample.items() if key != "index"} for sample in batch]
+        collated = collate_fn(samples)
+        collated["index"] = index  # in place: a BatchEncoding stays one
+        return collated
+    return torch.tensor([index for index, _ in batch]), collate_fn([sample for _, sample in batch])
 
 
 def uncollated(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Return the collation of the samples without their index."""
-    return collate_fn.collate_fn if isinstance(collate_fn, _CollateWithIndex) else collate_fn
-
-
-@dataclasses.dataclass(frozen=True)
-class _CollateWithIndex:
-    """A class and not a closure, so that worker processes can receive it."""
-
-    collate_fn: Callable[[list[Any]], Any]
-
-    def __call__(self, batch: list[Any]) -> Any:
-        if isinstance(batch[0], dict):
-            index = torch.tensor([sample["index"] for sample in batch])
-            samples = [{key: value for key, value in sample.items() if key != "index"} for sample in batch]
-            collated = self.collate_fn(samples)
-            collated["index"] = index  # in place: a BatchEncoding stays one
-            return collated
-        return torch.tensor([index for index, _ in batch]), self.collate_fn([sample for _, sample in batch])
+    if isinstance(collate_fn, partial) and collate_fn.func is _collate_with_index:
+        inner: Callable[[list[Any]], Any] = collate_fn.args[0]
+        return inner
+    return collate_fn
 
 
 def _default_collate(samples: list[Any]) -> Any:

@@ -27,11 +27,12 @@ from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import sort_visits as sort_visits
-from activebias.learning import LARGEST_LOSS as LARGEST_LOSS
 from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION
 from activebias.learning import Sources as Sources
+from activebias.learning import largest_loss as largest_loss
 from activebias.learning import learn_from as learn_from
 from activebias.learning import rounds_between as rounds_between
 from activebias.losses import cross_entropy as cross_entropy
-from activebias.validation import memorises_early as memorises_early
+from activebias.validation import FEW_EPOCHS as FEW_EPOCHS
+from activebias.validation import memorises as memorises

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MEMBERS = 64  # training instances of a knot, each time
 VALIDATION = 1024  # validation examples, each time
-# A validation loss above 4 (p below 0.018) counts as 4: a wrong validation label then has no gradient.
-LARGEST_LOSS = 4.0
 # Small data sets learn in every so-many-th epoch, so that learning takes this part of the examples trained.
 PART = 0.05
 
@@ -39,6 +37,7 @@ class Sources(NamedTuple):
     num_training: int
     validation: Losses
     num_validation: int
+    largest_loss: float
     at_once: int = MEMBERS
     example_of: Callable[[torch.Tensor], torch.Tensor] = lambda instances: instances
 
@@ -88,7 +87,13 @@ def learn_curve(
 
     def losses_of(part: _Part, examples: torch.Tensor) -> tuple[losses.PerInstance, torch.Tensor]:
         logits, targets = (forward or _forward)(model, _moved(part.batch(examples), device))
-        return bias._cross_entropy(targets if tokens else examples)(logits, targets), targets
+        words = tokens is not None or logits.dim() == 3
+        found = losses.cross_entropy(logits, targets, num_classes=bias.num_classes, words=words)
+        if tokens is None and found.loss.dim() == 2:  # whole sequences: the mean over their words
+            found = found.where_counted().of_sequences()
+            assert found.share is not None
+            found = found._replace(loss=found.loss / found.share.clamp(min=1))
+        return found, targets
 
     def of_training(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         found, targets = losses_of(parts[0], examples)
@@ -104,6 +109,7 @@ def learn_curve(
         len(parts[0].dataset),
         of_validation,
         len(parts[1].dataset),
+        largest_loss(bias.num_classes),
         min(MEMBERS, *(part.batch_size or MEMBERS for part in parts)),
         (lambda instances: instances) if tokens is None else tokens.sequence_of,
     )
@@ -169,6 +175,17 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     memory.follow(curve, means)
 
 
+def largest_loss(num_classes: int) -> float:
+    """Return the bound of the validation loss, that of a probability of 1 / (e · num_classes).
+
+    A label to which the model gives so little is wrong, or beyond the model: it has no gradient.
+
+    >>> round(largest_loss(10), 2)
+    3.3
+    """
+    return math.log(num_classes) + 1
+
+
 def rounds_between(cost: int, num_training: int) -> int:
     """Return the epochs from one time to the next, so that `cost` examples are PART of those trained."""
     return math.ceil(cost / (PART * num_training))
@@ -207,7 +224,7 @@ def alignments(
 
     def bounded(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         loss, instances = sources.validation(examples)
-        return loss.clamp(max=LARGEST_LOSS), instances >= 0
+        return loss.clamp(max=sources.largest_loss), instances >= 0
 
     direction, count = _gradient(sources, bounded, part)
     direction = ranks.summed(direction) / ranks.summed(count).clamp(min=1)

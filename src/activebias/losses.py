@@ -1,13 +1,16 @@
 """From logits to a weighted loss: cross-entropy, the p(y|x) that it computes anyway, the weighted mean."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-from activebias.checks import IGNORED, factors, loss_tensor, mask_tensor, tensor_of
+from activebias import checks
+from activebias.checks import IGNORED
+
+if TYPE_CHECKING:
+    from activebias.active_bias import ActiveBias
 
 # torch does not compare most of these, and takes the class 156 in uint8 for -100.
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -30,7 +33,7 @@ class PerInstance(NamedTuple):
 
     def times(self, weight: Any) -> "PerInstance":
         """Return the losses weighted by a factor for each instance; the mean becomes the weighted mean."""
-        factor = factors("sample_weight", weight, like=self.loss)
+        factor = checks.factors("sample_weight", weight, like=self.loss)
         if factor.dim() == 1 and self.loss.dim() == 2:
             factor = factor[:, None].expand_as(self.loss)  # one factor for all words of a sentence
         if factor.shape != self.loss.shape:
@@ -38,10 +41,15 @@ class PerInstance(NamedTuple):
                 f"Expected `sample_weight` to have the shape of the targets, {tuple(self.loss.shape)}, but "
                 f"got {tuple(factor.shape)}."
             )
-        if self.mask is not None:
-            factor = torch.where(self.mask, factor, 0)
         share = factor if self.share is None else self.share * factor
-        return self._replace(loss=self.loss * factor, share=share)
+        return self._replace(loss=self.loss * factor, share=share).where_counted()
+
+    def where_counted(self) -> "PerInstance":
+        """Return 0 as loss and share of entries that do not count: they may be NaN, and 0 · NaN is NaN."""
+        if self.mask is None:
+            return self
+        share = None if self.share is None else torch.where(self.mask, self.share, 0)
+        return self._replace(loss=torch.where(self.mask, self.loss, 0), share=share)
 
     def of_sequences(self) -> "PerInstance":
         """Return (B,) sequences for (B, L) tokens: p is the geometric mean of p(token) over its tokens."""
@@ -73,54 +81,120 @@ class Weights(NamedTuple):
     padding_scale: float | None
     num_real: int
 
+    def apply(self, losses: torch.Tensor, reduction: str) -> torch.Tensor:
+        """Return the weighted losses, or their sum or mean: 0 where no target counts, or none came."""
+        if not losses.numel():
+            return losses if reduction == "none" else losses.sum()
+        if reduction == "mean" and self.mean is not None and losses.dim() == 1:
+            # One launch. The copy is for autograd: the next step may overwrite the weights.
+            mean = torch.dot(self.mean.to(losses, copy=True), losses)
+        else:
+            weighed = self.value.to(losses, copy=losses.is_cuda) * losses
+            if reduction == "none":
+                return weighed if self.padding_scale is None else self.padding_scale * weighed
+            if reduction == "sum":
+                return weighed.sum()
+            number = self.number.clamp(min=1e-30) if isinstance(self.number, torch.Tensor) else self.number
+            # DistributedDataParallel divides the sum of the gradients by the number of ranks.
+            mean = weighed.mean() if number is None else weighed.sum() * self.num_ranks / number
+        if self.padding_scale is None:
+            return mean
+        # This mean is over the items. The mean of all ranks counts the padding too.
+        return self.padding_scale * self.num_real / len(losses) * mean
 
-# Looks up the weights of a batch of losses, and remembers the probabilities.
-Visit = Callable[[PerInstance], Weights]
 
-
-def per_instance(losses: Any, prob: Any, mask: Any, cross_entropy: Callable[..., PerInstance]) -> PerInstance:
-    """Return a user's own losses with p(y|x), which may be given as a pair of logits and targets."""
-    losses = None if losses is None else loss_tensor(losses)
-    # A pair of single numbers is a pair of probabilities.
-    if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
-        with torch.no_grad():
-            found = cross_entropy(*(tensor_of("prob", part) for part in prob))
-        prob, counted = found.prob, found.mask
-        if counted is not None:
-            mask = counted if mask is None else counted & mask_tensor(mask, counted)
-    if losses is not None and mask is not None:
-        mask = mask_tensor(mask, losses)
-        # Entries that do not count may be NaN, and 0 · NaN would still be NaN.
-        losses = torch.where(mask, losses, 0)
-    return PerInstance(losses, tensor_of("prob", prob), mask)
-
-
-def weighted_cross_entropy(
-    cross_entropy: Callable[..., PerInstance],
+def loss(
+    bias: "ActiveBias",
     logits: torch.Tensor,
     targets: torch.Tensor,
+    index: Any,
     *,
-    class_weight: Any,
-    sample_weight: Any,
-    sequences: bool,
-    leave_exp: bool,
-    visit: Visit,
-    reduction: str,
+    ignore_index: int = IGNORED,
+    label_smoothing: float = 0.0,
+    class_weight: Any = None,
+    sample_weight: Any = None,
+    sequences: bool = False,
+    reduction: str = "mean",
 ) -> torch.Tensor:
-    """Return the weighted cross-entropy, of classes, words or whole sequences."""
-    leave_exp = leave_exp and sample_weight is None and not sequences
-    if sequences:
-        cross_entropy = partial(cross_entropy, words=True)
-    found = cross_entropy(logits, targets, class_weight=class_weight, leave_exp=leave_exp)
+    """Return the weighted cross-entropy, and remember p(y|x). Call it once for every batch.
+
+    Takes class logits (B, C), token logits (B, L, C) with targets and index (B, L), or binary logits (B,)
+    with targets 0 and 1. Targets whose value is `ignore_index` do not count. Float targets (B, C) are the
+    shares t of the classes; p(y|x) is then Σ_c t_c p_c. With `multi_label` logits and targets are (B, C).
+
+    `class_weight` (C,) means the same as `weight` in torch's losses, `sample_weight` a weighted mean.
+    They multiply our weights, and the history stays the plain p(y|x). With `sequences` an instance is a
+    whole sequence: token logits and targets with an index (B,).
+    """
+    found = cross_entropy(
+        logits,
+        targets,
+        num_classes=bias.num_classes,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        class_weight=class_weight,
+        words=sequences or np.ndim(index) > 1,
+        multi_label=bias.multi_label,
+        leave_exp=bias._memory.on_gpu and sample_weight is None and not sequences,
+    )
     if sequences:
         found = found.of_sequences()
-    return weighted(found, sample_weight, visit=visit, reduction=reduction)
+    return _weighted(bias, found, index, sample_weight, reduction)
 
 
-def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction: str) -> torch.Tensor:
-    """Return v_i · loss_i, times the user's own weights, or their mean or sum."""
-    if found.loss is None:
+def weigh(
+    bias: "ActiveBias",
+    per_instance_loss: torch.Tensor,
+    prob: Any,
+    index: Any,
+    *,
+    mask: torch.Tensor | None = None,
+    sample_weight: Any = None,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Return the mean over the batch of v_i · loss_i, and remember `prob`.
+
+    `prob` is p(y|x), or the pair (logits, targets) that it follows from. The mean is not normalised again
+    within the batch. Entries where `mask` is False do not count. `reduction` may also be "sum" or "none".
+    """
+    if per_instance_loss is None:
         raise TypeError("Expected `per_instance_loss` to hold one loss per instance, but got None.")
+    losses = checks.loss_tensor(per_instance_loss)
+    prob, mask = _prob(bias, prob, mask, index)
+    mask = None if mask is None else checks.mask_tensor(mask, losses)
+    found = PerInstance(losses, prob, mask).where_counted()
+    return _weighted(bias, found, index, sample_weight, reduction)
+
+
+def record(bias: "ActiveBias", index: Any, prob: Any, *, mask: torch.Tensor | None = None) -> None:
+    """Remember p(y|x) of the given instances, from the forward pass that training did anyway.
+
+    `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
+    (gradient accumulation), scores and weights change when the step's last visit has come.
+    """
+    bias._visit(index, PerInstance(None, *_prob(bias, prob, mask, index)))
+
+
+def _prob(bias: "ActiveBias", prob: Any, mask: Any, index: Any) -> tuple[torch.Tensor, Any]:
+    """Return p(y|x), which may be given as a pair of logits and targets, and which entries count."""
+    # A pair of single numbers is a pair of probabilities.
+    if isinstance(prob, tuple) and len(prob) == 2 and all(getattr(part, "ndim", 0) for part in prob):
+        logits, targets = (checks.tensor_of("prob", part) for part in prob)
+        words = np.ndim(index) > 1
+        with torch.no_grad():
+            found = cross_entropy(
+                logits, targets, num_classes=bias.num_classes, multi_label=bias.multi_label, words=words
+            )
+        prob, counted = found.prob, found.mask
+        if counted is not None:
+            mask = counted if mask is None else counted & checks.mask_tensor(mask, counted)
+    return checks.tensor_of("prob", prob), mask
+
+
+def _weighted(
+    bias: "ActiveBias", found: PerInstance, index: Any, sample_weight: Any, reduction: str
+) -> torch.Tensor:
+    """Return v_i · loss_i, times the user's own weights, or their mean or sum."""
     if sample_weight is not None:
         found = found.times(sample_weight)
     if reduction not in ("mean", "sum", "none"):
@@ -133,34 +207,7 @@ def weighted(found: PerInstance, sample_weight: Any, *, visit: Visit, reduction:
             "checkpointing, compute the loss outside of the checkpointed block; to remember the "
             "probabilities of a training batch alone, call `bias.record`."
         )
-    losses: torch.Tensor = found.loss
-    weights = visit(found)
-    if reduction == "mean":
-        return _mean(weights, losses)
-    weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
-    if reduction == "sum":
-        return weighed.sum()
-    return weighed if weights.padding_scale is None else weights.padding_scale * weighed
-
-
-def _mean(weights: Weights, losses: torch.Tensor) -> torch.Tensor:
-    number = weights.number
-    if weights.mean is not None and losses.dim() == 1:
-        # One launch. The copy is for autograd: the next step may overwrite the weights.
-        mean = torch.dot(weights.mean.to(losses, copy=True), losses)
-    else:
-        weighed = weights.value.to(losses, copy=losses.is_cuda) * losses
-        # DistributedDataParallel divides the sum of the gradients by the number of ranks.
-        mean = weighed.mean() if number is None else weighed.sum() * weights.num_ranks / _positive(number)
-    if weights.padding_scale is None:
-        return mean
-    # This mean is over the items. The mean of all ranks counts the padding too.
-    return weights.padding_scale * weights.num_real / len(losses) * mean
-
-
-def _positive(number: torch.Tensor | int) -> torch.Tensor | int:
-    """Return the divisor of a sum that is 0 where nothing counts."""
-    return number.clamp(min=1e-30) if isinstance(number, torch.Tensor) else max(number, 1)
+    return bias._visit(index, found).apply(found.loss, reduction)
 
 
 def cross_entropy(
@@ -186,7 +233,8 @@ def cross_entropy(
     (tensor([0.8808]), tensor([0.1269]))
     """
     if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
-        raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {_describe(logits)}.")
+        kind = f"a {logits.dtype} tensor" if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {kind}.")
     if not isinstance(targets, torch.Tensor):
         raise TypeError(f"Expected `targets` to be a tensor, but got {type(targets).__name__}.")
     if targets.dtype in UNSIGNED:
@@ -194,37 +242,37 @@ def cross_entropy(
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"Expected `label_smoothing` to be in [0, 1), but got {label_smoothing}.")
     if targets.dim() > 2:
-        raise ValueError(_too_many_dimensions(targets))
+        raise ValueError(checks.too_many_dimensions(targets))
     # Half-precision logits come from autocast; a bfloat16 probability has 8 bits, too few for a history.
     logits = logits.float() if logits.dtype.itemsize == 2 else logits
-    weight = None if class_weight is None else factors("class_weight", class_weight, like=logits)
+    weight = None if class_weight is None else checks.factors("class_weight", class_weight, like=logits)
     if weight is not None and weight.shape != (num_classes,):
         raise ValueError(
             f"Expected `class_weight` to have one weight per class, shape ({num_classes},), but got "
             f"{tuple(weight.shape)}."
         )
     if logits.shape == targets.shape:
-        if multi_label and logits.shape[1:] == (num_classes,):
-            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=True)
-        if targets.is_floating_point() and logits.shape[1:] == (num_classes,) and not words:
+        per_class = logits.shape[1:] == (num_classes,)
+        if per_class and targets.is_floating_point() and not words and not multi_label:
             if ignore_index >= 0:
                 raise ValueError(
                     "`ignore_index` is a class, but float `targets` (B, C) are shares of classes."
                 )
             return _soft(logits, targets, label_smoothing, weight)
-        if num_classes == 2 and not multi_label:
-            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label=False)
+        if per_class if multi_label else num_classes == 2:
+            return _binary(logits, targets, ignore_index, label_smoothing, weight, multi_label)
     if logits.shape != (*targets.shape, num_classes) or multi_label:
-        raise ValueError(_wrong_shape(logits, targets, num_classes, multi_label))
+        raise ValueError(checks.wrong_shape(logits, targets, num_classes, multi_label))
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"Expected `targets` to be integer class labels, but got {targets.dtype}.")
-    if leave_exp and not label_smoothing and ignore_index == IGNORED and weight is None:
+    if label_smoothing or weight is not None:
+        mask = _counted(targets, num_classes - 1, ignore_index)
+        return _smoothed(logits, targets, mask, label_smoothing, weight)
+    if leave_exp and ignore_index == IGNORED:
         return PerInstance(_plain(logits, targets, ignore_index), None, targets)
     mask = _counted(targets, num_classes - 1, ignore_index)
-    if not label_smoothing and weight is None:
-        losses = _plain(logits, targets, ignore_index)
-        return PerInstance(losses, losses.detach().neg().exp(), mask)
-    return _smoothed(logits, targets, mask, label_smoothing, weight)
+    losses = _plain(logits, targets, ignore_index)
+    return PerInstance(losses, losses.detach().neg().exp(), mask)
 
 
 def _plain(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
@@ -255,10 +303,7 @@ def _smoothed(
         # No matrix product: autocast would compute it in half precision.
         of_all = log_prob.sum(-1) if weight is None else (log_prob * weight).sum(-1)
         losses = (1 - label_smoothing) * losses - label_smoothing / logits.shape[-1] * of_all
-    if mask is not None:
-        losses = torch.where(mask, losses, 0)
-        share = None if share is None else torch.where(mask, share, 0)
-    return PerInstance(losses, surprisal.detach().neg().exp(), mask, share)
+    return PerInstance(losses, surprisal.detach().neg().exp(), mask, share).where_counted()
 
 
 def _soft(
@@ -286,7 +331,6 @@ def _binary(
     ignore_index: int,
     label_smoothing: float,
     weight: torch.Tensor | None,
-    *,
     multi_label: bool,
 ) -> PerInstance:
     """Return torch's binary cross-entropy. Targets may be shares: p(y|x) is t σ(z) + (1 - t) σ(-z)."""
@@ -299,16 +343,11 @@ def _binary(
     if weight is None or multi_label:
         losses = functional.binary_cross_entropy_with_logits(logits, smooth, weight, reduction="none")
     else:  # torch's cross-entropy of the two classes
-        of_one, of_zero = (
-            weight[1] * functional.logsigmoid(logits),
-            weight[0] * functional.logsigmoid(-logits),
-        )
+        of_one = weight[1] * functional.logsigmoid(logits)
+        of_zero = weight[0] * functional.logsigmoid(-logits)
         losses = -smooth * of_one - (1 - smooth) * of_zero
         divisor = share * weight[1] + (1 - share) * weight[0]
-    if mask is not None:
-        losses = torch.where(mask, losses, 0)
-        divisor = None if divisor is None else torch.where(mask, divisor, 0)
-    return PerInstance(losses, prob, mask, divisor)
+    return PerInstance(losses, prob, mask, divisor).where_counted()
 
 
 def _counted(targets: torch.Tensor, highest: int, ignore_index: int) -> torch.Tensor | None:
@@ -332,43 +371,3 @@ def _counted(targets: torch.Tensor, highest: int, ignore_index: int) -> torch.Te
             f"but got {wrong[0].item()}."
         )
     return None if labels.numel() == targets.numel() else mask
-
-
-def _too_many_dimensions(targets: torch.Tensor) -> str:
-    """Return the message for targets of three dimensions or more."""
-    advice = (
-        "where every pixel is an instance, pass `logits.permute(0, 2, 3, 1).flatten(1, 2)` and "
-        "`targets.flatten(1)`."
-    )
-    if targets.is_floating_point():
-        advice = "shares of the classes of words need `bias.weigh`, with `prob` = Σ_c t_c p_c of every word."
-    return f"Expected `targets` to have one or two dimensions, but got {tuple(targets.shape)}: {advice}"
-
-
-def _wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, multi_label: bool) -> str:
-    """Return the message for logits and targets whose shapes do not fit each other."""
-    if multi_label:
-        return (
-            f"With `multi_label=True` expected `logits` and `targets` of shape (examples, {num_classes}), "
-            f"but got {tuple(logits.shape)} and {tuple(targets.shape)}."
-        )
-    if logits.shape == targets.shape and targets.dim() > 1 and targets.shape[-1] == num_classes:
-        return (
-            f"Expected `targets` to be class labels of shape {tuple(targets.shape[:-1])}, but got the "
-            f"logits' shape {tuple(targets.shape)}: of one-hot targets take `argmax(-1)`; shares of the "
-            "classes are floats; for several labels an example use `ActiveBias(…, multi_label=True)`."
-        )
-    if logits.shape == targets.shape:
-        return (
-            f"`logits` of the targets' shape {tuple(targets.shape)} are binary logits, but there are "
-            f"{num_classes} classes: expected shape {(*targets.shape, num_classes)}."
-        )
-    hint = ": use `logits.squeeze(-1)`" if logits.shape == (*targets.shape, 1) else ""
-    return (
-        f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
-        f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
-    )
-
-
-def _describe(value: object) -> str:
-    return f"a {value.dtype} tensor" if isinstance(value, torch.Tensor) else type(value).__name__

@@ -368,7 +368,7 @@ class EpochOrder:
             raise ValueError(
                 f"The stored `position` is {position}, beyond the {num_items} items of an epoch."
             )
-        checks.integer("come", state.get("come", 0), at_least=0)
+        checks.integer("come", state["come"], at_least=0)
         pending = state["pending"]
         if pending.dim() != 1 or pending.dtype != torch.int64 or len(pending) > num_items - position:
             raise ValueError(f"The stored draws have shape {tuple(pending.shape)} and {pending.dtype}.")
@@ -379,6 +379,6 @@ class EpochOrder:
         """Go on where `state_dict` stood."""
         self.epoch, self.num_items = state["epoch"], state["num_items"]
         self._begin()
-        self.position, self._come = state["position"], state.get("come", 0)
+        self.position, self._come = state["position"], state["come"]
         # A scan's permutation comes again from the epoch's seed; draws depend on those before them.
         self.items.go_on(self.position, state["pending"].numpy(), state["generator"])

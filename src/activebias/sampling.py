@@ -1,37 +1,19 @@
-"""The torch sampler that yields the items of an epoch in the method's order, on every rank its part."""
+"""The torch sampler that yields the items of an epoch in the method's order, and the DataLoader around it."""
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from torch.utils.data import Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from activebias import checks
-from activebias.methods import Method
-from activebias.order import EpochOrder, Plan
+from activebias.indexing import IndexedDataset, collate_with_index, with_index
+from activebias.order import Plan
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
-
-
-def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_sequences: int | None) -> int:
-    """Return how many items a sampler orders: the instances, or the sentences of their words."""
-    num_items = num_instances
-    if num_sequences is not None:
-        if method.order != "scan":
-            raise ValueError(
-                f"Method {method.name!r} draws single instances, but the words of a sentence, or the labels "
-                "of an example, train together: use scan, wd, we, wpv or wtc."
-            )
-        num_items = checks.integer("num_sequences", num_sequences, at_least=1)
-    if dataset is not None and len(dataset) != num_items:
-        raise ValueError(
-            f"The data set has {len(dataset)} samples, but the bias was made for {num_items}: "
-            "`num_instances` must be the length of the data set (in tagging, `num_sequences`)."
-        )
-    return num_items
 
 
 # The modules of Lightning's Trainer, under both names of the package, that tell a sampler the epoch.
@@ -54,16 +36,13 @@ class EmphasisSampler(DistributedSampler[int]):
     (`list(loader)`) changes nothing.
     """
 
-    def __init__(
-        self, plan: Plan, order: EpochOrder, *, set_epoch: Callable[[int], None], num_ranks: Callable[[], int]
-    ) -> None:
+    def __init__(self, bias: "ActiveBias", plan: Plan) -> None:
         """Use `ActiveBias.sampler`, which checks the arguments."""
         items = cast(Dataset[int], range(plan.num_items))  # the base class asks for no more than its length
         replicas, rank = (plan.num_ranks, plan.rank) if plan.sharded_here else (1, 0)
-        super().__init__(items, num_replicas=replicas, rank=rank, seed=order.seed)
-        self.plan = plan
-        self.order = order
-        self._set_epoch, self._num_ranks = set_epoch, num_ranks
+        super().__init__(items, num_replicas=replicas, rank=rank, seed=bias.seed)
+        self.plan, self.order = plan, bias._order
+        self._bias = bias
         self.has_callback = False  # whether a callback keeps the bias in Lightning's checkpoints
 
     @property
@@ -72,20 +51,15 @@ class EmphasisSampler(DistributedSampler[int]):
         return self.plan.batch_size
 
     @property
-    def num_items(self) -> int:
-        """The items of an epoch, over all ranks."""
-        return self.plan.num_items
-
-    @property
     def num_remaining(self) -> int:
         """How many items of the epoch, over all ranks, have not been trained on yet."""
-        return self.num_items - self.order.position
+        return self.plan.num_items - self.order.position
 
     def __len__(self) -> int:
         """Return how many indices this sampler yields in a whole epoch."""
         if not self.plan.sharded_here:
-            return self.num_items
-        full, rest = divmod(self.num_items, self.plan.step_size)
+            return self.plan.num_items
+        full, rest = divmod(self.plan.num_items, self.plan.step_size)
         return full * self.batch_size + -(-rest // self.plan.num_ranks)
 
     def __iter__(self) -> Iterator[int]:
@@ -93,7 +67,7 @@ class EmphasisSampler(DistributedSampler[int]):
         return chain.from_iterable(self._steps())
 
     def _steps(self) -> Iterator[list[int]]:
-        num_ranks = self._num_ranks()
+        num_ranks = self._bias._ranks.number()
         if num_ranks not in (1, self.plan.num_ranks):
             raise RuntimeError(
                 f"The sampler was made for {self.plan.num_ranks} rank(s), but {num_ranks} train, and would "
@@ -104,11 +78,13 @@ class EmphasisSampler(DistributedSampler[int]):
 
     def belongs_to(self, bias: object) -> bool:
         """Return whether `bias` made this sampler."""
-        return bool(self._set_epoch == getattr(bias, "set_epoch", None))
+        return self._bias is bias
 
     def set_epoch(self, epoch: int) -> None:
         """Forward to the bias; trainers call this by themselves."""
-        if not self.has_callback and self._is_called_by_lightning():
+        helper = sys._getframe(1)  # Lightning's loop calls through one
+        names = [frame.f_globals.get("__name__") for frame in (helper, helper.f_back) if frame is not None]
+        if not self.has_callback and any(name in LIGHTNING_LOOPS for name in names):
             self.has_callback = True  # told once
             warnings.warn(
                 "Lightning's Trainer trains with a bias, but has no callback for it: its checkpoints would "
@@ -116,14 +92,7 @@ class EmphasisSampler(DistributedSampler[int]):
                 "`callbacks=[ActiveBiasCallback(bias)]`, from activebias.integrations.lightning.",
                 stacklevel=2,
             )
-        self._set_epoch(epoch)
-
-    @staticmethod
-    def _is_called_by_lightning() -> bool:
-        # Of the frames above this one and `set_epoch`, the first is Lightning's helper, the second its loop.
-        frame = sys._getframe(2)
-        callers = (frame, frame.f_back)
-        return any(each is not None and each.f_globals.get("__name__") in LIGHTNING_LOOPS for each in callers)
+        self._bias.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: where the epoch stands is part of the bias's own state."""
@@ -135,34 +104,80 @@ class EmphasisSampler(DistributedSampler[int]):
 
 def make_sampler(
     bias: "ActiveBias",
+    *,
     batch_size: int,
-    dataset: Sized | None,
-    num_sequences: int | None,
-    num_replicas: int | None,
-    rank: int | None,
-    shard: bool,
+    dataset: Sized | None = None,
+    num_sequences: int | None = None,
+    num_replicas: int | None = None,
+    rank: int | None = None,
+    shard: bool = True,
 ) -> EmphasisSampler:
-    """Return the sampler of `ActiveBias.sampler`, and let the bias go by its plan."""
+    """Return a torch sampler of this bias, for a DataLoader.
+
+    Args:
+        bias: goes by the plan of its latest sampler.
+        batch_size: the instances of one optimiser step on this rank, accumulated ones included; the
+            DataLoader's batch size must divide it. Draws, and updates of the scores, come in batches of
+            this size. A last step that `drop_last` leaves incomplete is counted in by the next `set_epoch`:
+            call it after the last epoch too.
+        dataset: if given, its length is checked against `num_instances`.
+        num_sequences: in tagging, the number of sentences: the sampler then orders sentences.
+        num_replicas, rank: default to torch.distributed's, which must be set up before.
+        shard: False where something else (Hugging Face's Accelerate) deals the sampler's batches out to the
+            ranks.
+    """
+    num_items = bias.num_instances // (bias.num_classes if bias.multi_label else 1)
     sentences = num_sequences is not None and not bias.multi_label
-    if bias.multi_label:
-        num_sequences = bias.num_instances // bias.num_classes
-    num_ranks = checks.integer(
-        "num_replicas", bias._ranks.number() if num_replicas is None else num_replicas, at_least=1
-    )
+    if (sentences or bias.multi_label) and bias.method.order != "scan":
+        raise ValueError(
+            f"Method {bias.method.name!r} draws single instances, but the words of a sentence, or the labels "
+            "of an example, train together: use scan, wd, we, wpv or wtc."
+        )
+    if sentences:
+        num_items = checks.integer("num_sequences", num_sequences, at_least=1)
+    if dataset is not None and len(dataset) != num_items:
+        raise ValueError(
+            f"The data set has {len(dataset)} samples, but the bias was made for {num_items}: "
+            "`num_instances` must be the length of the data set (in tagging, `num_sequences`)."
+        )
+    num_ranks = bias._ranks.number() if num_replicas is None else num_replicas
+    num_ranks = checks.integer("num_replicas", num_ranks, at_least=1)
     rank = checks.integer("rank", bias._ranks.rank() if rank is None else rank, at_least=0)
     if rank >= num_ranks:
         raise ValueError(f"Expected `rank` to be below `num_replicas`, {num_ranks}, but got {rank}.")
-    plan = Plan(
-        num_items=num_items_of(bias.method, bias.num_instances, dataset, num_sequences),
-        batch_size=checks.integer("batch_size", batch_size, at_least=1),
-        num_ranks=num_ranks,
-        rank=rank,
-        sentences=sentences,
-        sharded_here=shard,
-    )
-    sampler = EmphasisSampler(plan, bias._order, set_epoch=bias.set_epoch, num_ranks=bias._ranks.number)
-    bias._order.resize(plan.num_items)
+    batch_size = checks.integer("batch_size", batch_size, at_least=1)
+    plan = Plan(num_items, batch_size, num_ranks, rank, sentences, sharded_here=shard)
+    bias._order.resize(num_items)
     bias._plan = plan
     if bias.epoch is not None:
         bias._prepare_epoch()  # on a GPU, for steps of this size
-    return sampler
+    return EmphasisSampler(bias, plan)
+
+
+def make_loader(
+    bias: "ActiveBias",
+    dataset: Any,
+    batch_size: int,
+    *,
+    accumulate: int = 1,
+    num_sequences: int | None = None,
+    **options: Any,
+) -> DataLoader[Any]:
+    """Return a DataLoader of `(index, sample)` batches in the order of the method.
+
+    `accumulate` says how many batches an optimiser step takes, `num_sequences` in tagging how many sentences
+    there are. All other options go to torch's DataLoader. A `collate_fn` sees the samples, not their index.
+    """
+    batch_size = checks.integer("batch_size", batch_size, at_least=1)
+    accumulate = checks.integer("accumulate", accumulate, at_least=1)
+    for name in ("sampler", "batch_sampler", "shuffle"):
+        given = options.pop(name, None)
+        if given is not None and given is not False:
+            raise TypeError(
+                f"`{name}` is the bias's own in `bias.loader`, which orders the instances as method "
+                f"{bias.method.name!r} asks for: leave it out."
+            )
+    indexed = dataset if isinstance(dataset, IndexedDataset) else with_index(dataset)
+    sampler = bias.sampler(batch_size=batch_size * accumulate, dataset=indexed, num_sequences=num_sequences)
+    collate = collate_with_index(options.pop("collate_fn", None))
+    return DataLoader(indexed, batch_size=batch_size, sampler=sampler, collate_fn=collate, **options)

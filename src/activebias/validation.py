@@ -57,20 +57,6 @@ def memorises(training_error: float, validation_error: float) -> bool:
     return training_error <= MEMORISED and validation_error - training_error >= GAP
 
 
-def memorises_early(
-    training_errors: Sequence[float], validation_errors: Sequence[float], burn_in: int
-) -> bool:
-    """Return whether a model knew its training set by heart within a few epochs, from its curves.
-
-    >>> memorises_early([0.2, 0.001], [0.4, 0.3], burn_in=0)
-    True
-    >>> memorises_early([0.2, 0.1], [0.4, 0.3], burn_in=0)
-    False
-    """
-    early = max(FEW_EPOCHS, burn_in)
-    return any(map(memorises, training_errors[:early], validation_errors[:early]))
-
-
 def training_error(history: PredictionHistory) -> float:
     """Return the share of instances whose latest p(y|x) is at most ½; waits for the device.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from activebias.internal import memorises_early
+from activebias.internal import FEW_EPOCHS, memorises
 from activebias.lab.experiment.results import TrialResult, of_latest_rules
 from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
@@ -140,6 +140,20 @@ def _smallest_gain(stderr: float, num_splits: int, num_tests: int) -> float:
     degrees = num_splits - 1
     needed = stats.t.isf(SIGNIFICANCE_LEVEL / (2 * num_tests), degrees) + stats.t.ppf(POWER, degrees)
     return float(needed * stderr)
+
+
+def memorises_early(
+    training_errors: Sequence[float], validation_errors: Sequence[float], burn_in: int
+) -> bool:
+    """Return whether a model knew its training set by heart within a few epochs, from its curves.
+
+    >>> memorises_early([0.2, 0.001], [0.4, 0.3], burn_in=0)
+    True
+    >>> memorises_early([0.2, 0.1], [0.4, 0.3], burn_in=0)
+    False
+    """
+    early = max(FEW_EPOCHS, burn_in)
+    return any(map(memorises, training_errors[:early], validation_errors[:early]))
 
 
 def memorising_splits(results: Sequence[TrialResult]) -> int:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from activebias import ActiveBias, TokenIndex
-from activebias.internal import Sources, learn_from
+from activebias.internal import Sources, largest_loss, learn_from
 from activebias.training.examples import IGNORE, Examples
 
 
@@ -54,6 +54,7 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
         len(task.train),
         of_validation,
         len(validation),
+        largest_loss(learning[0].num_classes),
         example_of=(lambda words: words) if tokens is None else tokens.sequence_of,
     )
     for bias in learning:

@@ -123,7 +123,7 @@ class DealtOrder(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the epoch, which may begin with dummies."""
-        trained = self._sampler.num_items - self._sampler.num_remaining
+        trained = self._sampler.order.position
         if self._skips:
             yield from itertools.repeat(0, -(-trained // self._round_size) * self._round_size)
         last_round: list[int] = []

@@ -10,12 +10,12 @@ from torch import Tensor
 from activebias import Method
 from activebias.internal import (
     FIRST_ROUNDS,
-    LARGEST_LOSS,
     MEMBERS,
     NUM_KNOTS,
     VALIDATION,
     Evidence,
     epoch_generator,
+    largest_loss,
     place_of,
     rounds_between,
 )
@@ -104,7 +104,7 @@ class StackedCurves:
             chosen.append(torch.randperm(trials.num_validation, generator=generator)[:VALIDATION])
         inputs, targets = trials.validation_batch(torch.stack(chosen).to(trials.device), trial)
         loss, mask = self._losses(inputs, targets)
-        direction = self._gradient(loss.clamp(max=LARGEST_LOSS), mask)
+        direction = self._gradient(loss.clamp(max=largest_loss(trials.dataset.num_classes)), mask)
         # The instances by knot, in the random order within a knot: the first ones are its members.
         rank = torch.stack(orders).to(trials.device).argsort(-1)
         by_knot = (knot * knot.shape[1] + rank).argsort(-1)
