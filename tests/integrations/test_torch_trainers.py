@@ -1,8 +1,12 @@
 """Trainers on several ranks train like the plain loop, also when ranks are fewer on resume, or die."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +20,7 @@ from rank_worker import run_ranks
 from trainer_worker import EPOCHS, GLOBAL_BATCH, METHODS, shard_fully, train_a_part, train_to
 from training import flat_weights, make_bias, make_loader, make_model, step
 
+HELPERS = Path(__file__).parents[1] / "helpers"
 NUM_INSTANCES = 128  # whole steps: what is trained without a bias knows of no padding
 
 
@@ -106,3 +111,21 @@ def test_accelerate_on_two_ranks_wraps_in_ddp_where_sharding_is_asked_for(launch
     for result in results_of(train_by_accelerate, launched):
         assert result["wrapper"] == "torch.nn.parallel.distributed.DistributedDataParallel"
         assert_as_plain(result)
+
+
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="not installed, and in no extra: deepspeed")
+def test_deepspeed_on_two_ranks_from_stage_0_to_3(tmp_path):
+    """DeepSpeed compiles its exchange between processes once, which takes minutes."""
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    path = os.pathsep.join([str(HELPERS), *filter(None, sys.path)])
+    finished = subprocess.run(
+        [sys.executable, *command, str(HELPERS / "deepspeed_run.py"), str(tmp_path), str(NUM_INSTANCES)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONPATH": path},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    for stage in range(4):
+        for rank in (0, 1):
+            assert_as_plain(json.loads((tmp_path / f"{stage}.{rank}.json").read_text()))
