@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -68,6 +66,9 @@ def learn_by(optimizer, backward=torch.Tensor.backward):
 
 def shard_fully(rank, num_ranks, num_instances):
     """Train with torch's `fully_shard`, which divides the parameters among the ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
     mesh = init_device_mesh("cpu", (num_ranks,))
 
     def wrap():

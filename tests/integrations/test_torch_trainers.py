@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed.fsdp
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from launched_worker import SAVE_EVERY, run, train_by_accelerate, train_by_fabric, train_through_a_crash
@@ -50,6 +51,7 @@ def assert_as_uninterrupted(result, method, folder) -> None:
         assert_close(result[name], whole[name])
 
 
+@pytest.mark.skipif(not hasattr(torch.distributed.fsdp, "fully_shard"), reason="torch before 2.6")
 def test_parameters_sharded_over_two_ranks(tmp_path):
     for result in run_ranks(tmp_path, 2, shard_fully, NUM_INSTANCES):
         assert_as_plain(result)
