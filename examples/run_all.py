@@ -13,6 +13,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 # "other": another model, or other data, than the plain loop's network on digits. "alone": no accuracy.
 COMMANDS = {
     "plain_loop.py": "same",
+    "loggers.py": "same",
     "other_losses.py": "other",
     "lightning_trainer.py": "same",
     "lightning_trainer.py --devices 2": "same",

@@ -39,6 +39,12 @@ def nothing_is_lost(bias):
         ({"storage": "int8"}, ValueError, "`storage` to be one of.*got 'int8'"),
         ({"seed": -1}, ValueError, "`seed` to be at least 0"),
         ({"history_file": "x"}, ValueError, "needs a fixed `window`"),
+        (
+            {"device": "mps"},
+            ValueError,
+            "`device` to be the CPU or a CUDA GPU.*got 'mps'.*Leave `dev",
+        ),
+        ({"device": torch.device("xpu", 0)}, ValueError, "got 'xpu:0': the scores need float64"),
     ],
 )
 def test_arguments_of_the_constructor(arguments, error, message):

@@ -1,6 +1,5 @@
 """Ranks that train together: one draw, disjoint shards, the same histories everywhere."""
 
-import json
 from itertools import chain
 
 import numpy as np
@@ -9,26 +8,17 @@ import torch
 import torch.distributed as dist
 
 import activebias as ab
-from processes import finish, start
 from rank_worker import (
     GLOBAL_BATCH,
     accumulate_weighted,
     learn_weights_and_count_waits,
-    run,
+    run_ranks,
     tag,
     train,
     weigh_by_hand,
     weigh_otherwise,
 )
 from training import make_bias
-
-
-def run_ranks(folder, num_ranks, target, *arguments):
-    """Run `target` on that many ranks and return what each of them wrote."""
-    folder = folder / f"{num_ranks}"
-    folder.mkdir()
-    finish(*(start(run, target, folder, rank, num_ranks, *arguments) for rank in range(num_ranks)))
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
 def global_order(results):

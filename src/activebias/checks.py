@@ -60,6 +60,18 @@ def max_weight(value: Any, method: "Method") -> float | None:
     return float(value)
 
 
+def device_of_state(value: torch.device | str) -> torch.device:
+    """Return a device that can hold history and scores."""
+    device = torch.device(value)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(
+            f"Expected `device` to be the CPU or a CUDA GPU (ROCm's count as CUDA), but got {str(device)!r}: "
+            "the scores need float64, which MPS does not have, and a step on a GPU needs CUDA graphs. Leave "
+            "`device` out: the bias stays on the CPU, and the model may be anywhere."
+        )
+    return device
+
+
 def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Return `value` (list, NumPy or JAX array, tensor) as a tensor."""
     if isinstance(value, torch.Tensor):

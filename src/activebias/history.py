@@ -114,7 +114,8 @@ class PredictionHistory:
         self.initial = initial
         self._num_overwritten = 0
         self._captured = False
-        count = torch.ones(num_instances + 1, dtype=self._count_dtype(), device=device)
+        place = checks.device_of_state(device)
+        count = torch.ones(num_instances + 1, dtype=self._count_dtype(), device=place)
         self.device = count.device
         # Both as NumPy arrays on a CPU, as tensors on a GPU.
         self._count: Array = native(count)

@@ -92,6 +92,14 @@ class EmphasisSampler(DistributedSampler[int]):
                 "`callbacks=[ActiveBiasCallback(bias)]`, from activebias.integrations.lightning.",
                 stacklevel=2,
             )
+        resumes = self.order.position > 0 and not self.order.recorded
+        if resumes and self.order.epoch is not None and epoch < self.order.epoch:
+            raise RuntimeError(
+                f"The state that was loaded stands in epoch {self.order.epoch}, but the loader begins epoch "
+                f"{epoch}, because it counts the epochs by itself: with Accelerate call "
+                "`loader.set_epoch(epoch)`; with Fabric iterate over the DataLoader itself, without "
+                f"`setup_dataloaders`. To begin anew with this history, call `bias.set_epoch({epoch})` first."
+            )
         self._bias.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,15 @@ from unittest import mock
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # The first optimiser of a process imports torch._dynamo, which takes longer than these tests train.
-PRELOADED = ["torch._dynamo", "resume_worker", "rank_worker", "lab_worker", "blocks"]
+PRELOADED = [
+    "torch._dynamo",
+    "resume_worker",
+    "rank_worker",
+    "trainer_worker",
+    "launched_worker",
+    "lab_worker",
+    "blocks",
+]
 
 
 def start(target, *arguments):

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import activebias as ab
+from processes import finish, start
 from training import digits, make_bias, make_model
 
 GLOBAL_BATCH = 32
@@ -28,6 +29,14 @@ def run(target, folder, rank, num_ranks, *arguments):
         os.fsync(file.fileno())
     dist.barrier()
     os._exit(0)
+
+
+def run_ranks(folder, num_ranks, target, *arguments):
+    """Run `target` on that many ranks and return what each of them wrote."""
+    folder = folder / f"{num_ranks}"
+    folder.mkdir()
+    finish(*(start(run, target, folder, rank, num_ranks, *arguments) for rank in range(num_ranks)))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
 def train(rank, num_ranks, method, num_instances=150, accumulate=1):

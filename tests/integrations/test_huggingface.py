@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import activebias as ab
@@ -28,7 +29,7 @@ from huggingface_run import (
     make_trainer,
     samples,
 )
-from language_run import STEP_SIZE
+from language_run import STEP_SIZE, training_arguments
 
 RUN = Path(__file__).parents[1] / "helpers" / "huggingface_run.py"
 
@@ -337,6 +338,56 @@ def test_tasks_without_one_class_label_are_refused(change, message, tmp_path):
     trainer.label_names = ["labels", "start_positions", "end_positions"]
     with pytest.raises(ValueError, match=message):
         trainer.train()
+
+
+CLASS_WEIGHT = torch.tensor([0.5, 1.0, 3.0])
+
+
+class WeighsClasses(torch.nn.Module):
+    """A model whose own loss weighs the classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = make_model(False)
+
+    def forward(self, input_ids, attention_mask, labels=None):
+        outputs = self.model(input_ids, attention_mask)
+        if labels is not None:
+            outputs["loss"] = cross_entropy(outputs["logits"], labels, weight=CLASS_WEIGHT)
+        return outputs
+
+
+def test_class_weights_of_a_model_are_refused_and_given_by_hand(tmp_path):
+    """The Trainer takes the mean over the labels."""
+
+    def by_hand(outputs, labels, num_items_in_batch=None):
+        return cross_entropy(outputs["logits"], labels, weight=CLASS_WEIGHT, reduction="none")
+
+    def make(**options):
+        model = WeighsClasses()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return ActiveBiasTrainer(
+            model=model,
+            args=training_arguments(tmp_path, 1, 1, 1, max_steps=1),
+            train_dataset=samples(False),
+            data_collator=collate,
+            optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)),
+            bias=make_bias("scan", False),
+            **options,
+        )
+
+    with pytest.raises(ValueError, match=r"the model weighs the classes.*Pass `compute_loss_func=…`"):
+        make().train()
+    ours = make(compute_loss_func=by_hand)
+    ours.train()
+    bias, plain = make_bias("scan", False), make_model(False)
+    bias.set_epoch(0)
+    order, data = list(bias.sampler(batch_size=STEP_SIZE))[:STEP_SIZE], samples(False)
+    batch = collate([{key: data[i][key] for key in ("input_ids", "labels")} for i in order])
+    by_hand(plain(batch["input_ids"], batch["attention_mask"]), batch["labels"]).mean().backward()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
+    for name, value in plain.state_dict().items():
+        assert torch.allclose(ours.model.model.state_dict()[name], value, atol=1e-5), name
 
 
 def test_example_of_sequences(run_example, plain_accuracy):

@@ -9,7 +9,7 @@ from activebias.sampling import EmphasisSampler
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.callbacks import GradientAccumulationScheduler
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
     from lightning.pytorch.utilities import CombinedLoader
 except ImportError as error:
     raise ImportError(
@@ -53,6 +53,7 @@ class ActiveBiasCallback(Callback):
         self._resumes = False
         self._trains = True
         self._epoch_was_over = False
+        self._before_pass: dict[str, Any] | None = None  # the state before a pass that does not train
 
     @property
     def state_key(self) -> str:
@@ -76,6 +77,7 @@ class ActiveBiasCallback(Callback):
                 f"`bias.sampler(…)` was made for {sampler.num_replicas} rank(s), but {trainer.world_size} "
                 "train: make it in `train_dataloader`, which Lightning calls when the ranks are known."
             )
+        _refuse_cycling(trainer, loader)
         if loader.batch_size is None:  # the user makes the batches, and only the user knows their size
             return
         if not pl_module.automatic_optimization:  # the module accumulates as it likes
@@ -109,6 +111,8 @@ class ActiveBiasCallback(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the epoch."""
         self.bias.set_epoch(trainer.current_epoch)
+        if _averages_batch_norm(trainer):
+            self._before_pass = self.bias.state_dict()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report the validation error to the bias."""
@@ -123,6 +127,9 @@ class ActiveBiasCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the metrics; they are the same on all ranks, so that averages do not change them."""
+        if self._before_pass is not None:
+            self.bias.load_state_dict(self._before_pass)
+            self._before_pass = None
         if self.log_metrics:
             metrics = {f"{self.prefix}{name}": value for name, value in self.bias.metrics().items()}
             pl_module.log_dict(metrics, sync_dist=True)
@@ -155,6 +162,29 @@ class ActiveBiasCallback(Callback):
         self._resumes = self.bias.epoch is not None
         if self._epoch_was_over and self.bias.epoch is not None:
             self.bias.set_epoch(self.bias.epoch + 1)
+
+
+def _refuse_cycling(trainer: Trainer, loader: DataLoader[Any]) -> None:
+    """Raise if Lightning would begin the bias's loader again within an epoch, beside a longer loader."""
+    combined = getattr(trainer.fit_loop, "_combined_loader", None)
+    if getattr(combined, "_mode", None) == "max_size_cycle" and trainer.num_training_batches > len(loader):
+        raise ValueError(
+            f"The loader of the bias has {len(loader)} batches, but the longest loader "
+            f"{trainer.num_training_batches}. Lightning would begin the loader of the bias again within the "
+            "epoch, which is one pass over it for the bias. Return `CombinedLoader(loaders, 'min_size')`, "
+            "which ends the epoch with the shortest loader, or 'max_size', which gives None in place of the "
+            "batches of a loader that has ended."
+        )
+
+
+def _averages_batch_norm(trainer: Trainer) -> bool:
+    """Return whether this epoch only averages batch norm, for the weights of StochasticWeightAveraging.
+
+    It passes over the training set once more, by the `training_step`, but trains nothing.
+    """
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    averaging = [each for each in callbacks if isinstance(each, StochasticWeightAveraging)]
+    return any(trainer.current_epoch == each.swa_end + 1 for each in averaging)
 
 
 def _accumulated_batches(trainer: Trainer) -> int:

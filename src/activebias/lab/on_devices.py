@@ -7,6 +7,7 @@ goes on from there in another process.
 import multiprocessing
 import pickle
 import signal
+import sys
 import traceback
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -196,7 +197,11 @@ def _work(share: Share, pipe: Connection, threads: int) -> None:
     except BrokenPipeError:
         return  # the first process was killed, and the same command goes on from the checkpoint
     except Exception as error:
-        error.add_note(f"In the process on {share.place.device}:\n{traceback.format_exc()}")
+        note = f"In the process on {share.place.device}:\n{traceback.format_exc()}"
+        if sys.version_info >= (3, 11):
+            error.add_note(note)
+        else:  # errors take no notes
+            print(note, file=sys.stderr)
         last = ("error", _portable(error))
     pipe.send(last)
 

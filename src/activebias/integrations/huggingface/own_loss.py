@@ -68,8 +68,9 @@ def check_own_loss(
         which = "do not predict" if shift else "predict"
         raise ValueError(f"{message}: its logits {which} the next word; pass `shift_labels={not shift}`.")
     raise ValueError(
-        f"{message}: the model weighs the classes or adds another loss, which would be left out. To train on "
-        f"cross-entropy alone, say so: `shift_labels={shift}`."
+        f"{message}: the model weighs the classes or adds another loss, which would be left out. Pass "
+        "`compute_loss_func=…`, which returns the loss of every label with these weights "
+        f"(`reduction='none'`), or `shift_labels={shift}` to train on cross-entropy alone."
     )
 
 
