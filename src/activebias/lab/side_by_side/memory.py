@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
+from activebias import Estimate, Method, PredictionHistory, emphasis
 from activebias.internal import Visits, as_tensor, draw_directly, native, own_scores, sort_visits
+from activebias.lab.side_by_side.estimates import estimate
 
 # The number of rows whose scores are computed at once, to limit RAM.
 _ROWS = 1 << 18
@@ -150,7 +151,7 @@ class StackedMemory:
         rows = rows[scored[0] - models.start : scored[-1] + 1 - models.start]
         models = range(scored[0], scored[-1] + 1)
         values, count = self.history.entries(native(rows.flatten()))
-        estimates = statistics.estimate(values, count)
+        estimates = estimate(values, count)
         estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimates))
         for method, group in self._groups:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
