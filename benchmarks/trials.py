@@ -121,7 +121,7 @@ def one_by_one(recipe, dataset, device):
 
     def evaluate():
         for part in (data.test, data.train):
-            error_of(run.model, part, recipe.metric, dataset.class_names)
+            error_of(run.model, part)
 
     iterations = len(dataset.train) // recipe.batch_size
     return Side(epoch, evaluate, 1, iterations, len(dataset.train) + len(dataset.test), device)

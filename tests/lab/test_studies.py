@@ -1,4 +1,4 @@
-"""The studies of benchmarks/: other readings of Uni, and other word vectors."""
+"""The lab's scripts of benchmarks/: other readings of Uni, other word vectors, and seconds of a trial."""
 
 import importlib
 import sys
@@ -21,7 +21,7 @@ def study(monkeypatch):
     """Return a function that imports a script of benchmarks/, as its own folder's programs do."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield importlib.import_module
-    for name in ("uni", "embeddings"):
+    for name in ("uni", "embeddings", "trials"):
         sys.modules.pop(name, None)
 
 
@@ -121,3 +121,12 @@ def test_vectors(study):
         assert tuple(made.shape) == shape
         assert not made[0].any()
     assert module.EMBEDDINGS["random"](vectors).std() == pytest.approx(float(vectors.std()), rel=0.1)
+
+
+def test_seconds_of_a_trial_are_measured_both_ways(study):
+    module = study("trials")
+    row = module.compare("digits", CPU, 1, 2)
+    assert row["models_at_once"] == 2
+    assert min(row["one_by_one_s"], row["side_by_side_s"], row["iteration_us"]) > 0
+    evaluated = module.evaluated_examples(get_recipe("cifar100-rn27"), 50_000, 10_000)
+    assert evaluated == 150 * 10_000 + (12 + 30) * 50_000
