@@ -109,7 +109,12 @@ def convolve(
         for step in tl.static_range(steps):
             kernels = kernels + (tl.load(weights + step * inner * BN),)  # noqa: RUF005
     values += model * model_stride
-    size = model * B * H * W * OUT
+    # The model's beginning is part of the address: places within a model are 32-bit, which saves registers.
+    begin = model * B * H * W * OUT
+    outputs += begin
+    activated += begin
+    shortcut += begin
+    normed += begin
     channel = column_of % OUT
     below = column_of // (P * OUT)
     if AFTER != "moments":
@@ -126,7 +131,7 @@ def convolve(
         image, y, x = patch // (high * wide), patch // wide % high, patch % wide
         exists = image < B
         corner = ((image * H + y * Q) * W + x * P) * OUT
-        place = size + corner[:, None] + (below * (W * OUT) + column_of % (P * OUT))[None, :]
+        place = corner[:, None] + (below * (W * OUT) + column_of % (P * OUT))[None, :]
         there = exists[:, None] & (column_of >= 0)[None, :]
         if RESIDENT:  # start the loads for the last step before the products, so that they overlap
             if SHORTCUT:

@@ -19,7 +19,8 @@ class Tile(NamedTuple):
     """The tiling of a kernel: patches per tile, warps, loads in flight.
 
     `programs` is the number of programs that keep the weights and share all patches, or 0 for one program per
-    tile. `rows` is the number of window rows at once, in a weight gradient.
+    tile. `rows` is the number of window rows at once, in a weight gradient. `registers` is the most that a
+    thread may use: with 168, three programs of four warps fit on a multiprocessor.
     """
 
     size: int
@@ -27,6 +28,7 @@ class Tile(NamedTuple):
     num_stages: int
     programs: int = 0
     rows: int = 1
+    registers: int | None = None
 
 
 # By kernel, inner channels of the layer and stride: the fastest tiles on an H200.
@@ -37,7 +39,7 @@ _TILES: dict[tuple[str, int, int], Tile] = {
     ("moments", 32, 1): Tile(64, 4, 1, 396),
     ("moments", 32, 2): Tile(64, 4, 1, 396),
     ("moments", 64, 1): Tile(128, 4, 3),
-    ("gradient", 16, 1): Tile(64, 4, 1, 528),
+    ("gradient", 16, 1): Tile(64, 4, 1, 396, registers=168),
     ("gradient", 16, 2): Tile(64, 4, 1, 396),
     ("gradient", 32, 1): Tile(64, 4, 1, 264),
     ("gradient", 32, 2): Tile(64, 4, 1, 264),
@@ -290,6 +292,7 @@ def _launch(
         SHORTCUT=shortcut is not None, AFTER=after, RAW=raw,
         RESIDENT=tile.programs > 0, BM=tile.size, PRECISION=_precision(values),
         num_warps=tile.num_warps, num_stages=tile.num_stages,
+        maxnreg=tile.registers,
     )  # fmt: skip
     return outputs, activated, sums
 
