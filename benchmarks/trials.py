@@ -90,8 +90,13 @@ class Side:
 
     def seconds(self, recipe, num_train, num_test):
         iterations = recipe.epochs * (num_train // recipe.batch_size)
-        evaluated = recipe.epochs * (num_train + num_test)
+        evaluated = evaluated_examples(recipe, num_train, num_test)
         return statistics.median(self.iterations) * iterations + statistics.median(self.examples) * evaluated
+
+
+def evaluated_examples(recipe, num_train, num_test):
+    """Return how many examples a trial evaluates: test examples, and training examples in some epochs."""
+    return sum(num_test + num_train * recipe.has_train_error(epoch) for epoch in range(recipe.epochs))
 
 
 def past(recipe, num_instances):
@@ -116,7 +121,7 @@ def one_by_one(recipe, dataset, device):
 
     def evaluate():
         for part in (data.test, data.train):
-            error_of(run.model, part, recipe.metric, dataset.class_names)
+            error_of(run.model, part)
 
     iterations = len(dataset.train) // recipe.batch_size
     return Side(epoch, evaluate, 1, iterations, len(dataset.train) + len(dataset.test), device)
@@ -181,7 +186,7 @@ def floor(recipe, dataset, device, num_train, num_test):
     # What is kept is written once and read once; weights, gradients and momentum are read and written.
     traffic = 2 * kept / (2 if half else 1) + 6 * weights
     iterations = recipe.epochs * (num_train // recipe.batch_size)
-    evaluated = recipe.epochs * (num_train + num_test) / recipe.batch_size
+    evaluated = evaluated_examples(recipe, num_train, num_test) / recipe.batch_size
     operations = iterations * forward_backward + evaluated * forward_backward / 3
     return operations / operations_rate, iterations * traffic / bytes_rate
 

@@ -21,7 +21,9 @@ from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
 from activebias.lab.side_by_side.patches import (
     Affine,
     Layer,
+    Use,
     activate,
+    arrange,
     convolve,
     input_gradient,
     weight_gradient,
@@ -107,12 +109,14 @@ def test_convolutions_by_patches(layer, dtype, tolerance):
     weight = random(layer.outer, layer.inner, 3, 3)
     gradient, shortcut = (random(10, layer.size_out, layer.size_out, layer.outer) for _ in range(2))
     norms = [Affine(random(size).float(), random(size).float(), 0.1) for size in (layer.inner, layer.outer)]
-    outputs, sums = convolve(layer, values, weight, shortcut)
-    raw, activated = activate(layer, values, weight, norms[1], shortcut, raw=True)
+    kernels = ["moments", "activate", "gradient"][: 3 if layer.inner > 3 else 2]
+    arranged = arrange(tuple(Use(kernel, layer, 0) for kernel in kernels), [weight])
+    outputs, sums = convolve(layer, values, arranged[0], shortcut)
+    raw, activated = activate(layer, values, arranged[1], norms[1], shortcut, raw=True)
     of_weight = weight_gradient(layer, values, gradient)
     of_values = None
     if layer.inner > 3:
-        of_values, of_sums = input_gradient(layer, gradient, weight, before, norms[0])
+        of_values, of_sums = input_gradient(layer, gradient, arranged[2], before, norms[0])
     for model in range(3):
         inputs = values[model, ..., : layer.inner].double().movedim(-1, 1).requires_grad_()
         kernel = weight[model].double().requires_grad_()

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from matplotlib.text import Text
@@ -149,6 +150,10 @@ def test_what_cannot_be_drawn_is_refused():
         convergence_figure(trials(["scan"]) + trials(["wpv"], config={}))
     with pytest.raises(ValueError, match="Expected `curve` to be one of test_error, train_error"):
         convergence_figure(trials(["scan"]), curve="loss")
+    some = [replace(result, details={"train_epochs": [10, 12]}) for result in trials(["scan"])]
+    convergence_figure(some)
+    with pytest.raises(ValueError, match="a training error of every epoch"):
+        convergence_figure(some, curve="train_error")
     with pytest.raises(ValueError, match="Expected `burn_in` to be"):
         convergence_figure(trials(["scan"]), burn_in=-1)
 

@@ -139,6 +139,7 @@ def cifar100_rn27() -> Recipe:
         trials=20,
         augmentation="crop and flip",
         half_precision=True,
+        last_train_errors=30,  # all epochs after the last fall of the learning rate
         row="cifar100-rn27",
         notes=(_UNITS_NOTE.format(norms=13, units=2),),
     )

@@ -52,6 +52,11 @@ def convergence_figure(
     if curve not in _AXIS_TITLES:
         raise ValueError(f"Expected `curve` to be one of {', '.join(_AXIS_TITLES)}, but got {curve!r}")
     by_method(results, "best_test_error")  # raises if the results do not belong together
+    if curve == "train_error" and any("train_epochs" in result.details for result in results):
+        raise ValueError(
+            "Expected `results` to have a training error of every epoch, but some have only those of their "
+            "details' `train_epochs`: draw the test error, or train a recipe without `last_train_errors`."
+        )
     lengths = {len(getattr(result, curve)) for result in results}
     if len(lengths) > 1:
         raise ValueError(f"Expected `results` to have curves of one length, but got {sorted(lengths)} epochs")

@@ -36,6 +36,26 @@ def test_trials_are_trained_side_by_side_in_groups(tmp_path):
             assert train == pytest.approx(result.train_error)
 
 
+def test_training_errors_of_some_epochs_are_those_of_all_epochs(tmp_path):
+    every = digits().shortened(13)
+    some = replace(every, last_train_errors=2)
+    assert some.config() == every.config()  # results of both belong together
+
+    def trained(recipe, name, most):
+        place = Place(tmp_path / name, side_by_side=most)
+        return run_trials(recipe, methods=["scan", "wpv"], seeds=SEEDS, place=place)
+
+    whole = trained(every, "every", 4)
+    for results in (trained(some, "some", 4), trained(some, "alone", 1)):
+        for ours, theirs in zip(results, whole, strict=True):
+            assert ours.test_error == pytest.approx(theirs.test_error)
+            assert ours.details["train_epochs"] == [10, 12, 13]
+            assert "train_epochs" not in theirs.details
+            assert ours.train_error == pytest.approx([theirs.train_error[epoch] for epoch in (9, 11, 12)])
+    with pytest.raises(ValueError, match="`last_train_errors` to be at least 1"):
+        replace(every, last_train_errors=0)
+
+
 def test_tagging_with_label_noise_has_the_errors_of_single_runs(tmp_path):
     recipe, dataset, _ = small("conll2003-cnn")
     recipe = replace(recipe, noise=Noise("uniform", 0.3))

@@ -154,8 +154,14 @@ def trial_result(
     device: torch.device | None = None,
     **details: Any,
 ) -> TrialResult:
-    """Return the result of a trial with its details: hardware, noise, notes of the data."""
+    """Return the result of a trial with its details: hardware, noise, notes of the data.
+
+    The errors are of every epoch. Training errors that the recipe does not have are left out.
+    """
     device = device or data.device
+    evaluated = [epoch for epoch in range(len(train_error)) if recipe.has_train_error(epoch)]
+    if len(evaluated) < len(train_error):
+        details["train_epochs"] = [epoch + 1 for epoch in evaluated]
     if device.type == "cpu":
         details["threads"] = torch.get_num_threads()
     clean = data.dataset.clean_targets
@@ -169,7 +175,7 @@ def trial_result(
         seed=seed,
         config=recipe.config(),
         test_error=list(test_error),
-        train_error=list(train_error),
+        train_error=[train_error[epoch] for epoch in evaluated],
         validation_error=list(validation_error) or None,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         seconds=seconds,

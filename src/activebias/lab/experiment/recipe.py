@@ -135,6 +135,10 @@ class Recipe:
     the tests run every recipe within seconds. `validation` is the share of the training examples that is held
     out, in all trials the same, to choose settings and epochs. With `split`, every trial divides the training
     examples of the data set anew into a training, a validation and a test part.
+
+    `last_train_errors` saves time on a large training set: only so many last epochs have a training error,
+    and before them every tenth epoch. It is not part of the configuration, because the lowest training error
+    is expected among the last epochs. The `details` of a result then name the epochs (`train_epochs`).
     """
 
     name: str
@@ -160,6 +164,7 @@ class Recipe:
     half_precision: bool = False
     validation: float | None = None
     split: Split | None = None
+    last_train_errors: int | None = None
 
     def __post_init__(self) -> None:
         """Raise if a number is too small."""
@@ -170,6 +175,16 @@ class Recipe:
         for name, least in (("batch_size", 1), ("epochs", 1), ("burn_in", 0), ("trials", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"Expected `{name}` to be at least {least}, but got {getattr(self, name)}.")
+        if self.last_train_errors is not None and self.last_train_errors < 1:
+            raise ValueError(
+                f"Expected `last_train_errors` to be at least 1, or None for all epochs, but got "
+                f"{self.last_train_errors}."
+            )
+
+    def has_train_error(self, epoch: int) -> bool:
+        """Return whether the training set is evaluated after a 0-based epoch."""
+        last = self.epochs if self.last_train_errors is None else self.last_train_errors
+        return epoch >= self.epochs - last or (epoch + 1) % 10 == 0
 
     def in_half_precision(self, device: torch.device) -> bool:
         """Return whether models side by side on `device` run in bf16: on a GPU, with SGD."""

@@ -1,5 +1,7 @@
 """The errors of K models at once, in per cent."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,30 +27,39 @@ class _Part(NamedTuple):
     lengths: Tensor | None
 
 
+_ErrorOf = Callable[[Stack, _Part, Tensor | None], Tensor]
+
+
 class Errors(NamedTuple):
-    """The errors of K models, (K,) each; `validation` is None without a validation part."""
+    """The errors of K models, (K,) each; `validation` is None without a validation part.
+
+    Training errors that were not wanted are NaN.
+    """
 
     test: Tensor
     train: Tensor
     validation: Tensor | None
 
 
-def errors_of(stack: Stack, trials: TrialData, trial: Tensor) -> Errors:
-    """Return the errors of every model; `trial` (K,) says whose labels it has."""
+def errors_of(stack: Stack, trials: TrialData, trial: Tensor, *, training: bool = True) -> Errors:
+    """Return the errors of every model; `trial` (K,) says whose labels it has.
+
+    Without `training` the training set is not evaluated.
+    """
     if trials.whole is not None and trials.parts is not None:
         return _errors_in_splits(stack, trials, trials.whole, trials.parts, trial)
-    test = _Part(trials.test.inputs, trials.test.targets, trials.test.lengths)
-    parts = [_Part(trials.inputs, trials.targets, trials.lengths)]
-    if trials.validation is not None:
-        held = trials.validation
-        parts.append(_Part(held.inputs, trials.validation_targets, held.lengths))
-    if trials.recipe.metric == "error":
-        errors = _wrong(stack, test, None), *(_wrong(stack, part, trial) for part in parts)
-    else:
-        scorer = EntityScorer(trials.dataset.class_names)
-        ours = [_entity_errors(stack, part, trial, scorer) for part in parts]
-        errors = _entity_errors(stack, test, None, scorer), *ours
-    return Errors(errors[0], errors[1], errors[2] if len(errors) > 2 else None)
+    error: _ErrorOf = _wrong
+    if trials.recipe.metric != "error":
+        error = partial(_entity_errors, scorer=EntityScorer(trials.dataset.class_names))
+    test, held = trials.test, trials.validation
+    of_test = error(stack, _Part(test.inputs, test.targets, test.lengths), None)
+    of_train = torch.full_like(of_test, torch.nan)
+    if training:
+        of_train = error(stack, _Part(trials.inputs, trials.targets, trials.lengths), trial)
+    if held is None:
+        return Errors(of_test, of_train, None)
+    part = _Part(held.inputs, trials.validation_targets, held.lengths)
+    return Errors(of_test, of_train, error(stack, part, trial))
 
 
 @torch.no_grad()

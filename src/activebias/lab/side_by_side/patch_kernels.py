@@ -15,32 +15,14 @@ import triton.language as tl
 
 
 @triton.jit
-def _tap(near, far, S: tl.constexpr, OFFSET: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """Return the place in the window, of 3, that joins the input `far` of a patch to its output `near`."""
-    if TRANSPOSED:
-        return near + 1 - S * (far + OFFSET)
-    return far - S * near
-
-
-@triton.jit
-def arrange(
-    weights, arranged, INNER_STRIDE: tl.constexpr, OUTER_STRIDE: tl.constexpr,
-    C: tl.constexpr, REAL_C: tl.constexpr, OUT: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
-    COLUMNS: tl.constexpr, SPAN: tl.constexpr, DEPTH: tl.constexpr, S: tl.constexpr, OFFSET: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):  # fmt: skip
-    """arranged (K, steps, DEPTH · SPAN · C, Q · P · OUT): weights from inputs to outputs of a patch."""
-    step, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    inner, outer = tl.arange(0, DEPTH * SPAN * C)[:, None], tl.arange(0, Q * P * OUT)[None, :]
-    row, column = step // COLUMNS * DEPTH + inner // (SPAN * C), step % COLUMNS + inner // C % SPAN
-    tap_y = _tap(outer // (P * OUT), row, S, OFFSET, TRANSPOSED)
-    tap_x = _tap(outer // OUT % P, column, S, OFFSET, TRANSPOSED)
-    channel = inner % C
-    exists = (tap_y >= 0) & (tap_y < 3) & (tap_x >= 0) & (tap_x < 3) & (channel < REAL_C)
-    place = channel * INNER_STRIDE + outer % OUT * OUTER_STRIDE + tap_y * 3 + tap_x
-    found = tl.load(weights + model * REAL_C * 9 * OUT + place, mask=exists, other=0.0)
-    line = (model * tl.num_programs(0) + step) * DEPTH * SPAN * C + inner
-    tl.store(arranged + line * (Q * P * OUT) + outer, found)
+def arrange(weights, places, arranged, NUM_WEIGHTS, SIZE, BLOCK: tl.constexpr):
+    """arranged (K, SIZE) = weights (K, NUM_WEIGHTS) at `places`, and 0 where a place is -1."""
+    model = tl.program_id(1).to(tl.int64)
+    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    exists = offset < SIZE
+    place = tl.load(places + offset, mask=exists, other=-1)
+    found = tl.load(weights + model * NUM_WEIGHTS + place, mask=place >= 0, other=0.0)
+    tl.store(arranged + model * SIZE + offset, found, mask=exists)
 
 
 @triton.jit
@@ -97,7 +79,7 @@ def halve(values, outputs, SIZE, W: tl.constexpr, C: tl.constexpr, BLOCK: tl.con
 @triton.jit(do_not_specialize=["B", "TILES_PER_PROGRAM", "K"])
 def convolve(
     values, weights, outputs, activated, shortcut, normed, scale, shift, sums,
-    B, TILES_PER_PROGRAM, K, model_stride, SLOPE,
+    B, TILES_PER_PROGRAM, K, model_stride, weights_stride, SLOPE,
     H_IN: tl.constexpr, W_IN: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     C: tl.constexpr, OUT: tl.constexpr, Q: tl.constexpr, P: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, DEPTH: tl.constexpr,
@@ -121,13 +103,18 @@ def convolve(
     high: tl.constexpr = H // Q
     wide: tl.constexpr = W // P
     column_of = tl.arange(0, BN)
-    weights += model * steps * inner * BN + tl.arange(0, inner)[:, None] * BN + column_of[None, :]
+    weights += model * weights_stride + tl.arange(0, inner)[:, None] * BN + column_of[None, :]
     kernels = ()
     if RESIDENT:
         for step in tl.static_range(steps):
             kernels = kernels + (tl.load(weights + step * inner * BN),)  # noqa: RUF005
     values += model * model_stride
-    size = model * B * H * W * OUT
+    # The model's beginning is part of the address: places within a model are 32-bit, which saves registers.
+    begin = model * B * H * W * OUT
+    outputs += begin
+    activated += begin
+    shortcut += begin
+    normed += begin
     channel = column_of % OUT
     below = column_of // (P * OUT)
     if AFTER != "moments":
@@ -144,7 +131,7 @@ def convolve(
         image, y, x = patch // (high * wide), patch // wide % high, patch % wide
         exists = image < B
         corner = ((image * H + y * Q) * W + x * P) * OUT
-        place = size + corner[:, None] + (below * (W * OUT) + column_of % (P * OUT))[None, :]
+        place = corner[:, None] + (below * (W * OUT) + column_of % (P * OUT))[None, :]
         there = exists[:, None] & (column_of >= 0)[None, :]
         if RESIDENT:  # start the loads for the last step before the products, so that they overlap
             if SHORTCUT:

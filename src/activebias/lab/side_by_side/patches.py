@@ -1,6 +1,9 @@
 """3×3 convolutions of K models with few channels: the sizes of patches, and launches of the kernels."""
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any, NamedTuple, final
 
 import torch
@@ -16,7 +19,8 @@ class Tile(NamedTuple):
     """The tiling of a kernel: patches per tile, warps, loads in flight.
 
     `programs` is the number of programs that keep the weights and share all patches, or 0 for one program per
-    tile. `rows` is the number of window rows at once, in a weight gradient.
+    tile. `rows` is the number of window rows at once, in a weight gradient. `registers` is the most that a
+    thread may use: with 168, three programs of four warps fit on a multiprocessor.
     """
 
     size: int
@@ -24,6 +28,7 @@ class Tile(NamedTuple):
     num_stages: int
     programs: int = 0
     rows: int = 1
+    registers: int | None = None
 
 
 # By kernel, inner channels of the layer and stride: the fastest tiles on an H200.
@@ -34,7 +39,7 @@ _TILES: dict[tuple[str, int, int], Tile] = {
     ("moments", 32, 1): Tile(64, 4, 1, 396),
     ("moments", 32, 2): Tile(64, 4, 1, 396),
     ("moments", 64, 1): Tile(128, 4, 3),
-    ("gradient", 16, 1): Tile(64, 4, 1, 528),
+    ("gradient", 16, 1): Tile(64, 4, 1, 396, registers=168),
     ("gradient", 16, 2): Tile(64, 4, 1, 396),
     ("gradient", 32, 1): Tile(64, 4, 1, 264),
     ("gradient", 32, 2): Tile(64, 4, 1, 264),
@@ -56,9 +61,9 @@ _TILES: dict[tuple[str, int, int], Tile] = {
 _WIDE_TILE, _WIDE_WEIGHTS_TILE = Tile(64, 4, 1), Tile(32, 4, 1, 264)
 
 
-def _tile_of(kernel: str, layer: "Layer", values: Tensor) -> Tile:
+def _tile_of(kernel: str, layer: "Layer", dtype: torch.dtype) -> Tile:
     """Return the tile of a kernel for a layer."""
-    if values.dtype == torch.float32:
+    if dtype == torch.float32:
         return _WIDE_WEIGHTS_TILE if kernel == "weights" else _WIDE_TILE
     return _TILES[kernel, layer.inner, layer.stride]
 
@@ -114,6 +119,78 @@ def _geometry(layer: Layer, *, transposed: bool = False, deep: bool = False) -> 
 
 
 @final
+class Use(NamedTuple):
+    """A kernel that multiplies by the weights of a layer; `weight` is their position among all weights."""
+
+    kernel: str
+    layer: Layer
+    weight: int
+
+    def geometry(self, dtype: torch.dtype) -> dict[str, Any]:
+        """Return the kernel's geometry for values of this type."""
+        deep = _tile_of(self.kernel, self.layer, dtype).programs > 0
+        return _geometry(self.layer, transposed=self.kernel == "gradient", deep=deep)
+
+    def places(self, dtype: torch.dtype) -> Tensor:
+        """Return where the weights from the inputs to the outputs of a patch stand among a model's weights.
+
+        The result is (steps, DEPTH · SPAN · C, Q · P · OUT). It is -1 where no weight joins the two.
+        """
+        wide = SimpleNamespace(**self.geometry(dtype))
+        steps = -(-wide.ROWS // wide.DEPTH) * wide.COLUMNS
+        step = torch.arange(steps).view(-1, 1, 1)
+        inner = torch.arange(wide.DEPTH * wide.SPAN * wide.C).view(-1, 1)
+        outer = torch.arange(wide.Q * wide.P * wide.OUT)
+        row = step // wide.COLUMNS * wide.DEPTH + inner // (wide.SPAN * wide.C)
+        column = step % wide.COLUMNS + inner // wide.C % wide.SPAN
+
+        def tap(near: Tensor, far: Tensor) -> Tensor:
+            """Return the place in the window, of 3, that joins the input `far` of a patch to its output."""
+            joined: Tensor = far - wide.S * near
+            if wide.TRANSPOSED:
+                joined = near + 1 - wide.S * (far + wide.OFFSET)
+            return joined
+
+        tap_y = tap(outer // (wide.P * wide.OUT), row)
+        tap_x = tap(outer // wide.OUT % wide.P, column)
+        channel = inner % wide.C
+        exists = (tap_y >= 0) & (tap_y < 3) & (tap_x >= 0) & (tap_x < 3) & (channel < wide.REAL_C)
+        place = channel * wide.INNER_STRIDE + outer % wide.OUT * wide.OUTER_STRIDE + tap_y * 3 + tap_x
+        return torch.where(exists, place, -1)
+
+
+@cache
+def _table(
+    uses: tuple[Use, ...], starts: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, list[torch.Size]]:
+    """Return the places of all uses in one row, for weights that begin at `starts`, and the uses' shapes."""
+    places = [use.places(dtype) for use in uses]
+    shifted = [
+        torch.where(each < 0, -1, each + starts[use.weight]) for use, each in zip(uses, places, strict=True)
+    ]
+    row = torch.cat([each.flatten() for each in shifted])
+    return row.to(device, torch.int32), [each.shape for each in places]
+
+
+def arrange(uses: tuple[Use, ...], weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the weights (K, O, C, 3, 3) as the kernels multiply by them: (K, steps, inner, outer) per use.
+
+    All layers of a net at once: a launch per layer would take longer than the work.
+    """
+    from activebias.lab.side_by_side import patch_kernels as kernels
+
+    flat = torch.cat([weight.flatten(1) for weight in weights], dim=1)
+    starts = tuple(accumulate((weight[0].numel() for weight in weights), initial=0))[:-1]
+    places, shapes = _table(uses, starts, flat.dtype, flat.device)
+    arranged = flat.new_empty(len(flat), len(places))
+    kernels.arrange[(-(-len(places) // _BLOCK), len(flat))](
+        flat, places, arranged, flat.shape[1], len(places), BLOCK=_BLOCK
+    )
+    parts = torch.split(arranged, [shape.numel() for shape in shapes], dim=1)
+    return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@final
 class Affine(NamedTuple):
     """leaky(values · scale + shift): a batch norm, (K, C) each, and the ReLU after it."""
 
@@ -125,7 +202,7 @@ class Affine(NamedTuple):
 def convolve(
     layer: Layer, values: Tensor, weight: Tensor, shortcut: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Convolve values (K, B, H, W, C) with weights (K, O, C, 3, 3), and add a shortcut.
+    """Convolve values (K, B, H, W, C) with weights arranged for "moments", and add a shortcut.
 
     Returns the outputs and the sums (2, …, K, …, O), from which `norm.moments_of` computes the moments.
     """
@@ -143,7 +220,8 @@ def input_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient at the leaky ReLU before the layer, and the sums for its norm.
 
-    The layer's input is norm(`before`). The gradient of a shortcut is added.
+    The layer's input is norm(`before`). The gradient of a shortcut is added. The weights are arranged for
+    "gradient".
     """
     outputs, _, sums = _launch(
         "gradient", layer, gradient, weight, before=before, norm=norm, shortcut=shortcut
@@ -160,7 +238,10 @@ def activate(
     *,
     raw: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return a convolution's outputs (only with `raw`) and norm(outputs), for evaluation."""
+    """Return a convolution's outputs (only with `raw`) and norm(outputs), for evaluation.
+
+    The weights are arranged for "activate".
+    """
     outputs, activated, _ = _launch("activate", layer, values, weight, norm=norm, shortcut=shortcut, raw=raw)
     return outputs, activated
 
@@ -190,19 +271,11 @@ def _launch(
 ) -> tuple[Tensor, Tensor, Tensor]:
     from activebias.lab.side_by_side import patch_kernels as kernels
 
-    tile = _tile_of(after, layer, values)
+    tile = _tile_of(after, layer, values.dtype)
     geometry = _geometry(layer, transposed=after == "gradient", deep=tile.programs > 0)
     num_models, batch = len(weight), values.shape[1]
     size, outer, parts = geometry["H"], geometry["OUT"], geometry["Q"] * geometry["P"]
     programs, share = _shares(geometry, batch, num_models, tile)
-    steps = -(-geometry["ROWS"] // geometry["DEPTH"]) * geometry["COLUMNS"]
-    inner = geometry["DEPTH"] * geometry["SPAN"] * geometry["C"]
-    arranged = values.new_empty(num_models, steps, inner, parts * outer)
-    kernels.arrange[(arranged.shape[1], num_models)](
-        weight, arranged,
-        **_named(geometry, "INNER_STRIDE OUTER_STRIDE C REAL_C OUT Q P COLUMNS SPAN DEPTH"),
-        **_named(geometry, "S OFFSET TRANSPOSED"),
-    )  # fmt: skip
     outputs, activated = (
         values.new_empty((num_models, batch, size, size, outer) if wanted else (1,))
         for wanted in (raw, after == "activate")
@@ -212,13 +285,14 @@ def _launch(
     )
     norm = norm or Affine(sums, sums, 0.0)  # a placeholder, which the kernel does not read
     kernels.convolve[(programs, num_models)](
-        values, arranged, outputs, activated, outputs if shortcut is None else shortcut,
+        values, weight, outputs, activated, outputs if shortcut is None else shortcut,
         outputs if before is None else before, norm.scale, norm.shift, sums,
-        batch, share, num_models, values.stride(0), norm.slope,
+        batch, share, num_models, values.stride(0), weight.stride(0), norm.slope,
         **_named(geometry, "H_IN W_IN H W C OUT Q P ROWS COLUMNS SPAN DEPTH STEP_H STEP_W OFFSET"),
         SHORTCUT=shortcut is not None, AFTER=after, RAW=raw,
         RESIDENT=tile.programs > 0, BM=tile.size, PRECISION=_precision(values),
         num_warps=tile.num_warps, num_stages=tile.num_stages,
+        maxnreg=tile.registers,
     )  # fmt: skip
     return outputs, activated, sums
 
@@ -229,7 +303,7 @@ def weight_gradient(layer: Layer, values: Tensor, gradient: Tensor) -> Tensor:
 
     geometry = _geometry(layer)
     num_models, batch = gradient.shape[:2]
-    tile = _tile_of("weights", layer, values)
+    tile = _tile_of("weights", layer, values.dtype)
     rows, columns, span = geometry["ROWS"], geometry["COLUMNS"], geometry["SPAN"]
     at_once = min(tile.rows, rows)
     programs, share = _shares(geometry, batch, num_models * (rows // at_once), tile)

@@ -16,7 +16,9 @@ from activebias.lab.side_by_side.images import STORED_CHANNELS, standardised
 from activebias.lab.side_by_side.norm import Norm, moments_of, norm_gradient, normalise, pool, pool_gradient
 from activebias.lab.side_by_side.patches import (
     Layer,
+    Use,
     activate,
+    arrange,
     convolve,
     halve,
     input_gradient,
@@ -73,6 +75,13 @@ class StackedResidualNet:
             for number in range(len(self._units))
             for place in (1, 2)
         ]
+        layers = [self._first, *(layer for unit in self._units for layer in (unit.first, unit.second))]
+        self._in_evaluation = tuple(Use("activate", layer, number) for number, layer in enumerate(layers))
+        # The first layer's input is an image, which needs no gradient.
+        self._in_training = (
+            *(Use("moments", layer, number) for number, layer in enumerate(layers)),
+            *(Use("gradient", layer, number) for number, layer in enumerate(layers) if number > 0),
+        )
 
     def logits(self, parameters: State, buffers: State, images: Tensor) -> Tensor:
         """Return training-mode logits (K, B, C) of images (K, B, 3, 32, 32); updates running statistics."""
@@ -83,7 +92,7 @@ class StackedResidualNet:
 
     def predict(self, parameters: State, buffers: State, images: Tensor) -> Tensor:
         """Return the evaluation-mode logits (K, B, C) of images (B, 3, 32, 32) that all models share."""
-        weights = [parameters[name] for name in self._convolutions]
+        weights = arrange(self._in_evaluation, [parameters[name].detach() for name in self._convolutions])
         norms = [self.norm(name, parameters, buffers).fixed() for name in self._settings]
         inputs = standardised(images, weights[0].dtype).expand(len(weights[0]), -1, -1, -1, -1)
         raw, activated = activate(self._first, inputs, weights[0], norms[0], raw=not self._units[0].shared)
@@ -117,9 +126,11 @@ class StackedResidualNet:
 
     def forward(self, buffers: State, images: Tensor, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return the features (K, B, 64), and the tensors that the backward pass needs."""
-        weights, norms = self._parted(buffers, given)
+        given_weights, norms = self._parted(buffers, given)
+        arranged = arrange(self._in_training, given_weights)
+        weights, behind = arranged[: len(given_weights)], arranged[len(given_weights) :]
         inputs = standardised(images, weights[0].dtype)
-        kept = [inputs]
+        kept = [*behind, inputs]
 
         def normed(values: Tensor, sums: Tensor, norm: Norm) -> Tensor:
             moments = moments_of(sums, norm, values[0].numel() // values.shape[-1])
@@ -145,8 +156,9 @@ class StackedResidualNet:
         self, buffers: State, kept: Sequence[Tensor], gradient: Tensor, given: Sequence[Tensor]
     ) -> list[Tensor]:
         """Return the gradients of the parameters in the order of `given`."""
-        weights, norms = self._parted(buffers, given)
-        inputs, *rest = kept
+        given_weights, norms = self._parted(buffers, given)
+        number_behind = len(given_weights) - 1
+        weights, inputs, rest = kept[:number_behind], kept[number_behind], kept[number_behind + 1 :]
         of_weights: list[Tensor] = []
         of_norms: list[list[Tensor]] = []
         values, moments = rest[-2:]
@@ -157,7 +169,7 @@ class StackedResidualNet:
             unit = self._units[number]
             values, moments_1, between, moments_2, activated, second = rest[6 * number : 6 * number + 6]
             norm_1, norm_2 = norms[2 * number : 2 * number + 2]
-            weight_1, weight_2 = weights[1 + 2 * number : 3 + 2 * number]
+            weight_1, weight_2 = weights[2 * number : 2 + 2 * number]
             of_weights.append(weight_gradient(unit.second, second, total))
             behind, sums = input_gradient(unit.second, total, weight_2, between, norm_2.by(moments_2))
             of_between, *of_norm = norm_gradient(behind, sums, between, norm_2, moments_2)

@@ -150,7 +150,8 @@ class SideBySide:
         self._prepare_epoch()
         self._train_epoch()
         with nullcontext() if self.peers is None else self.peers.evaluating():
-            errors = errors_of(self.stack, self.trials, self._trial)
+            training = self.trials.recipe.has_train_error(self.epoch)
+            errors = errors_of(self.stack, self.trials, self._trial, training=training)
         self.test_error.append(errors.test)
         self.train_error.append(errors.train)
         if errors.validation is not None:
