@@ -63,6 +63,12 @@ def train(
         str | None,
         typer.Option("--burn-in", help="For own data: epochs without emphasis; auto (default) finds them."),
     ] = None,
+    judges: Annotated[
+        int | None,
+        typer.Option(
+            "--judges", min=1, help="Models that the audit of own data averages: 1 (default), or 3 and more."
+        ),
+    ] = None,
     noise: NoiseText = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The run folder (default: in runs, with the data's name).")
@@ -82,6 +88,8 @@ def train(
     if recipe_name is not None:
         if burn_in is not None:
             raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
+        if judges is not None:
+            raise typer.BadParameter("`--judges` is for own data: a recipe trains one model.")
         if validation is not None:
             raise typer.BadParameter("`--validation` is for own data: a recipe has its own test part.")
         if target is not None:
@@ -108,6 +116,7 @@ def train(
             seed=seed,
             epochs=epochs,
             burn_in=None if burn_in is None else _epochs_or_auto(burn_in),
+            judges=judges,
         )
         path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
         _check_out(path, like)
@@ -231,13 +240,15 @@ def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, qu
         raise typer.BadParameter(
             f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
         )
-    with show_training(Path(own.source).name, settings.epochs, quiet=quiet) as on_epoch:
+    name, judges = Path(own.source).name, settings.judges
+    with show_training(name, settings.epochs, num_models=judges, quiet=quiet) as on_epoch:
         return train_own(
             own,
             path,
             method=chosen.name,
             epochs=settings.epochs,
             burn_in=settings.burn_in,
+            judges=judges,
             seed=settings.seed,
             device=find_device(device),
             on_epoch=on_epoch,
@@ -293,6 +304,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
         "burn_in": info.burn_in,
         "num_instances": info.num_instances,
         "num_classes": len(info.class_names),
+        "judges": info.num_judges,
         "best_validation_error": errors["validation_error"],
         "last_validation_error": info.curves["validation_error"][-1],
         "best_train_error": errors["train_error"],

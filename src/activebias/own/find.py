@@ -45,6 +45,7 @@ def find_issues(
     method: str = "wtc",
     epochs: int = 30,
     burn_in: BurnIn = "auto",
+    judges: int = 1,
     seed: int = 0,
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
@@ -72,6 +73,8 @@ def find_issues(
         out: the run folder to write, for `activebias report` and `audit`; None is a temporary folder, which
             is removed when Python ends.
         validation: the share of the rows that validate; they are audited too.
+        judges: the number of models to train, 1 or at least 3. Each holds out other rows, and their beliefs
+            are averaged: 5 models find more wrong labels than one, in five times the time.
         method, epochs, burn_in, seed, device: as in `activebias train`.
         on_epoch: called after every epoch, with its number and errors.
 
@@ -92,6 +95,7 @@ def find_issues(
         method=method,
         epochs=epochs,
         burn_in=burn_in,
+        judges=judges,
         seed=seed,
         device=device,
         on_epoch=on_epoch,

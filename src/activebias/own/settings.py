@@ -22,6 +22,7 @@ class Settings:
     # Enough for a burn-in of about ten epochs and at least ten epochs with emphasis.
     epochs: int = 30
     burn_in: BurnIn = "auto"
+    judges: int = 1
     target: str | None = None
     size: int | None = None
     grey: bool | None = None
@@ -43,5 +44,6 @@ def settings_like(folder: RunFolder, source: Path, kinds: tuple[str, ...]) -> Se
         seed=info.seed,
         epochs=info.epochs,
         burn_in=info.settings["burn_in"],
+        judges=info.num_judges,
         **{name: info.settings[name] for name in ("target", "size", "grey") if name in info.settings},
     )

@@ -26,7 +26,8 @@ def audit_run(folder: RunFolder) -> Audit:
     """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`.
 
     The two parts are audited one by one: a visit in training and an epoch of validation have weights of their
-    own. Their scores are comparable as they are (docs/audit.md has the measurement).
+    own. Their scores are comparable as they are (docs/audit.md has the measurement). Several judges treat all
+    instances alike: each is held out by one judge.
     """
     instances, (values, valid) = folder.instances(), folder.history()
 
@@ -39,6 +40,8 @@ def audit_run(folder: RunFolder) -> Audit:
             prior=1 / len(folder.info.class_names),
         )
 
+    if folder.info.num_judges > 1:
+        return audit_part(np.ones(len(instances), np.bool_))
     parts = (~instances.in_validation, instances.in_validation)
     return joined([audit_part(part) for part in parts if part.any()])
 
