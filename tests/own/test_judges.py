@@ -73,7 +73,7 @@ def test_the_average_counts_the_judge_outside_as_much_as_the_others_together(own
         return runs[-1]
 
     judged = average_judges(own, runs[0], 3, kept, seed=0)
-    for fold in fold_masks(own.train, own.identity, 2, 0):
+    for fold in fold_masks(own.train, 2, 0):
         held_out.append(np.append(fold, np.zeros(len(own.validation), bool)))
     examples = joined(own.train, own.validation)
     assert 3 in judged.epochs  # the last epoch, whose models are still here

@@ -67,7 +67,7 @@ def cross_fit(
     codes = examples.targets.numpy()
     _check_folds(folds, codes, own.class_names)
     found = np.zeros((len(codes), len(own.class_names)), dtype=np.float32)
-    for held_out in fold_masks(examples, own.identity, folds, seed):
+    for held_out in fold_masks(examples, folds, seed):
         chosen = torch.from_numpy(held_out)
         part = replace(own, train=examples.select(~chosen), validation=examples.select(chosen))
         run = build_run(

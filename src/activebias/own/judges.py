@@ -10,6 +10,7 @@ best before. The probabilities of held-out labels tell the two apart: an epoch c
 is not clearly below that of the best epoch.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
@@ -47,7 +48,7 @@ class Judged(NamedTuple):
 
 def check_judges(judges: int, data: OwnData) -> None:
     """Raise unless the judges can divide the training examples among them."""
-    most = len(np.unique(data.identity[: len(data.train)])) + 1
+    most = len(np.unique(copies_of(data.train))) + 1
     if judges != 1 and not LEAST_JUDGES <= judges <= most:
         raise ValueError(
             f"Expected `judges` to be 1, or from {LEAST_JUDGES} to {most}, but got {judges}: every judge "
@@ -66,7 +67,7 @@ def average_judges(
     examples = joined(data.train, data.validation)
     average = _Average(examples, judges)
     average.add(first, np.arange(len(examples)) >= len(data.train))
-    for number, fold in enumerate(fold_masks(data.train, data.identity, judges - 1, seed), start=1):
+    for number, fold in enumerate(fold_masks(data.train, judges - 1, seed), start=1):
         held_out = np.concatenate([fold, np.zeros(len(data.validation), dtype=np.bool_)])
         chosen = torch.from_numpy(held_out)
         part = replace(data, train=examples.select(~chosen), validation=examples.select(chosen))
@@ -148,17 +149,22 @@ def _stacked(tensors: Sequence[Tensor], padding: int) -> Tensor:
     )
 
 
-def fold_masks(
-    examples: Examples, identity: NDArray[np.uint64], folds: int, seed: int
-) -> list[NDArray[np.bool_]]:
-    """Return a mask of the examples of every fold; copies (the same `identity`) are in the same fold.
+def fold_masks(examples: Examples, folds: int, seed: int) -> list[NDArray[np.bool_]]:
+    """Return a mask of the examples of every fold; copies of an input are in the same fold.
 
     Every class is spread over the folds. Sentences have no class: they are spread at random.
     """
-    _, first, group = np.unique(identity[: len(examples)], return_index=True, return_inverse=True)
+    _, first, group = np.unique(copies_of(examples), return_index=True, return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(first))
     if not examples.is_tagging:
         order = order[np.argsort(examples.targets.numpy()[first[order]], kind="stable")]
     fold = np.empty(len(first), dtype=np.int64)
     fold[order] = np.arange(len(first)) % folds
     return [fold[group] == number for number in range(folds)]
+
+
+def copies_of(examples: Examples) -> NDArray[np.bytes_]:
+    """Return a digest of every example's inputs, which copies share."""
+    arrays = [np.ascontiguousarray(tensor.numpy()) for tensor in examples.inputs]
+    rows = (b"".join(array[k].tobytes() for array in arrays) for k in range(len(examples)))
+    return np.array([hashlib.sha256(row).digest() for row in rows])

@@ -14,7 +14,10 @@ BurnIn: TypeAlias = int | Literal["auto"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How data is read and trained on; `target` is for tables, `size` and `grey` are for images."""
+    """How data is read and trained on; `target` is for tables, `size` and `grey` are for images.
+
+    If `judges` is None, the data decides: 1, or several if it has embeddings.
+    """
 
     validation: Validation = VALIDATION_SHARE
     method: str = "wtc"
@@ -22,7 +25,7 @@ class Settings:
     # Enough for a burn-in of about ten epochs and at least ten epochs with emphasis.
     epochs: int = 30
     burn_in: BurnIn = "auto"
-    judges: int = 1
+    judges: int | None = None
     target: str | None = None
     size: int | None = None
     grey: bool | None = None
