@@ -12,6 +12,7 @@ observed is kept in `--folder`, one file a trial.
 """
 
 import argparse
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -162,6 +163,7 @@ def main():
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the first trial")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--limit", type=int, help="train on the first instances only")
     parser.add_argument("--train", action="store_true", help="only train, and keep what was observed")
     parser.add_argument("--score", action="store_true", help="only score what was kept")
     parser.add_argument("--folds-only", action="store_true", help="leave out the training on all instances")
@@ -170,6 +172,8 @@ def main():
     parser.add_argument("--out", type=Path, help="JSON of the scores")
     options = parser.parse_args()
     recipe = find_recipe(options.data, options.annotation, options.epochs)
+    if options.limit is not None:
+        recipe = dataclasses.replace(recipe, name=f"{recipe.name}-{options.limit}", limit=options.limit)
     name = f"{recipe.name}-{recipe.epochs}-{options.method}"
     seeds = range(options.seed, options.seed + options.trials)
     paths = {seed: options.folder / f"{name}-{seed}.npz" for seed in seeds}
