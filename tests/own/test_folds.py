@@ -13,7 +13,8 @@ from torch.utils.data import TensorDataset
 import activebias as ab
 from activebias.own import cross_fit, folds
 from activebias.own.forms import data_in_ram
-from activebias.own.judges import fold_masks, joined
+from activebias.own.judges import fold_masks
+from activebias.training.examples import joined
 
 WRONG = (20, 100)
 

@@ -11,12 +11,13 @@ import activebias
 from activebias.own import train
 from activebias.own.data import OwnData
 from activebias.own.forms import data_in_ram
-from activebias.own.judges import average_judges, epochs_that_count, fold_masks, joined
+from activebias.own.judges import average_judges, epochs_that_count, fold_masks
 from activebias.own.tagged import read_tagged
 from activebias.own.train import build_run, train_own
 from activebias.runs import audit_run, read_run
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
+from activebias.training.examples import joined
 from own_data import write_wine
 from small_run import invoke
 

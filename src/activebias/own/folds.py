@@ -12,9 +12,10 @@ from torch import nn
 
 from activebias.own.data import VALIDATION_SHARE
 from activebias.own.forms import data_in_ram
-from activebias.own.judges import fold_masks, joined
+from activebias.own.judges import fold_masks
 from activebias.own.settings import BurnIn
 from activebias.own.train import build_run
+from activebias.training.examples import joined
 from activebias.training.loop import OnEpoch
 
 

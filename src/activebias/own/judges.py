@@ -11,13 +11,12 @@ is not clearly below that of the best epoch.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, final
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from activebias import PredictionHistory
 from activebias.internal import sort_visits
 from activebias.own.data import OwnData
 from activebias.runs.auditing import LEAST_PROBABILITY
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import IGNORE, Examples, joined
 from activebias.training.loop import Run
 
 # With two judges the second would train on the validation part alone.
@@ -126,27 +125,6 @@ def epochs_that_count(held_out: NDArray[np.floating]) -> list[int]:
     below = logarithms[logarithms.mean(1).argmax()] - logarithms
     error = below.std(1) / below.shape[1] ** 0.5
     return np.flatnonzero(below.mean(1) <= CLEARLY * error).tolist()
-
-
-def joined(train: Examples, validation: Examples) -> Examples:
-    """Return the examples of both parts; sentences are padded to the same length."""
-    parts = (train, validation)
-    inputs = tuple(_stacked(pair, 0) for pair in zip(*(part.inputs for part in parts), strict=True))
-    lengths = [part.lengths for part in parts if part.lengths is not None]
-    targets = _stacked([part.targets for part in parts], IGNORE)
-    return Examples(inputs, targets, torch.cat(lengths) if lengths else None)
-
-
-def _stacked(tensors: Sequence[Tensor], padding: int) -> Tensor:
-    if tensors[0].shape[1:] == tensors[1].shape[1:]:
-        return torch.cat(list(tensors))
-    width = max(tensor.shape[1] for tensor in tensors)
-    return torch.cat(
-        [
-            F.pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, width - tensor.shape[1]], value=padding)
-            for tensor in tensors
-        ]
-    )
 
 
 def fold_masks(examples: Examples, folds: int, seed: int) -> list[NDArray[np.bool_]]:
