@@ -156,3 +156,17 @@ def test_the_keys_work_after_a_filter_menu(page, reported):
     page.find("#show").send_keys(Keys.ESCAPE)  # which also closes the panel of the chosen instance
     page.press("n", "n", "k")
     assert page.find("#decided").text == "2 decided: 0 changed, 2 kept."
+
+
+def test_the_page_of_several_judges(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_wine("wine.csv")
+    options = ("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--judges", 3, "--quiet")
+    assert invoke("train", *options).exit_code == 0
+    assert invoke("report", "runs/wine").exit_code == 0
+    page.open(tmp_path / "report.html")
+    assert "3 models judged every label, and one of them had not trained on it." in page.find("main").text
+    page.choose("#show", "All instances")
+    page.press("n")
+    title = page.find("#detail-body .chart-title").text
+    assert title == "Probability of the label after the epochs that count, mean of 3 judges"

@@ -57,6 +57,23 @@ def weak_judge(info: RunInfo) -> str:
     )
 
 
+def judges_note(info: RunInfo) -> str:
+    """Say how several judges were averaged; an empty text for one model.
+
+    Every instance is held out by one judge, so validation instances are judged as all others.
+    """
+    if info.num_judges == 1:
+        return ""
+    epochs = info.judges["epochs"]
+    which = f"epoch {epochs[0]}"
+    if len(epochs) > 1:
+        which = f"{len(epochs)} of the epochs {epochs[0]} to {epochs[-1]}"
+    return (
+        f"{info.num_judges} models judged every label, and one of them had not trained on it. Their beliefs "
+        f"are averaged over {which}, in which held-out labels were most probable."
+    )
+
+
 def class_ranks(found: Audit, label: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return every instance's rank among the instances with its label, the most suspicious 1."""
     ranks = np.empty(len(found), np.int64)
