@@ -1,5 +1,6 @@
 """Several judges: every example is held out by one of them, and their beliefs are averaged."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from activebias.own.judges import average_judges, epochs_that_count, fold_masks
 from activebias.own.tagged import read_tagged
 from activebias.own.train import build_run, train_own
 from activebias.runs import audit_run, read_run
+from activebias.runs.suspects import at_least
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
 from activebias.training.examples import joined
@@ -109,6 +111,10 @@ def test_in_one_call(wine, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["three"]  # no checkpoint is left
     alone = activebias.find_issues(*wine, epochs=12, out=tmp_path / "alone").run
     assert alone.info.judges == {}
+    assert at_least(run.info, 1_234).startswith(
+        "Expect at least about 1,234 wrong labels: the judges are sure"
+    )
+    assert at_least(run.info, 0) == at_least(alone.info, 1_234) == ""  # one model is too often sure and wrong
     for name, weights in alone.model_state().items():  # the first judge trains as it would alone
         assert torch.equal(weights, run.model_state()[name])
     (tmp_path / "three" / "judges.pt").unlink()
@@ -160,6 +166,8 @@ def test_by_command(tmp_path, monkeypatch):
     assert invoke("train", "--csv", "wine.csv", "--like", "runs/wine", "--out", "b", "--quiet").exit_code == 0
     assert read_run("b").info.num_judges == 3  # as all settings that are not given
     audited = " ".join(invoke("audit", "b").stdout.split())
+    sure = json.loads(invoke("audit", "b", "--json").stdout)["num_sure"]
+    assert sure == (audit_run(read_run("b")).score >= 0.9).sum()
     assert "3 models judged every label, and one of them had not trained on it." in audited
     assert "their number is no estimate of the number of wrong labels" in audited
     assert invoke("export", "b", "--format", "npz", "--out", "b.npz").exit_code == 0

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from activebias.report.classes import balanced_error
-from activebias.report.view import SURE, RunView
+from activebias.report.view import RunView
 from activebias.runs.contents import THINGS
 from activebias.runs.outcome import error_measure, plural
-from activebias.runs.suspects import excerpt, judges_note, weak_judge
+from activebias.runs.suspects import SURE, at_least, excerpt, judges_note, weak_judge
 
 # The most letters of a class name in a sentence.
 LONGEST_NAME = 60
@@ -100,6 +100,8 @@ def sentences(view: RunView) -> list[str]:
         f"estimate of the number of wrong labels. The model was sure about {sure:,} of them: a score of "
         f"{SURE} or more, the other class much more probable than the label."
     )
+    if least := at_least(view.info, sure):
+        found.append(least)
     if suspects > sure:
         found.append(f"Less certain suspects: {suspects - sure:,}. Each is a wrong label or a hard instance.")
     if doubt := weak_judge(view.info):

@@ -18,6 +18,8 @@ from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 EXCERPT_LENGTH = 80
 # Words to the left and to the right of a word that is shown in its sentence.
 AROUND = 4
+# A suspect with this score or more is sure: the other class is nine times as probable as the label.
+SURE = 0.9
 # A model with a higher validation error, in per cent, is a weak judge of labels.
 WEAK = 15.0
 
@@ -71,6 +73,24 @@ def judges_note(info: RunInfo) -> str:
     return (
         f"{info.num_judges} models judged every label, and one of them had not trained on it. Their beliefs "
         f"are averaged over {which}, in which held-out labels were most probable."
+    )
+
+
+def is_sure(found: Audit) -> NDArray[np.bool_]:
+    """Return which instances are suspects with a score of at least `SURE`."""
+    return found.suspected & (found.score >= SURE)
+
+
+def at_least(info: RunInfo, num_sure: int) -> str:
+    """Say how many labels are wrong at least, if several judges are sure; else an empty text.
+
+    docs/audit.md has the share of such labels that were wrong. One model alone is too often sure and wrong.
+    """
+    if info.num_judges == 1 or not num_sure:
+        return ""
+    return (
+        f"Expect at least about {num_sure:,} wrong labels: the judges are sure about so many (a score of "
+        f"{SURE} or more). How many more are wrong cannot be told."
     )
 
 
