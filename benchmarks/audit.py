@@ -7,10 +7,12 @@
 The data have labels that are known to be wrong. A trial is one seed: its noise, its initial weights, its
 order. It trains one model on all instances, whose visits give the audit, AUM's margin and cartography's
 confidence; and the same model on four of five folds, five times, whose probabilities of the fifth give
-cleanlab's scores. What was observed is kept in `--folder`, one file a trial.
+cleanlab's scores. The same five models are five judges, as in `activebias train --judges 5`. What was
+observed is kept in `--folder`, one file a trial.
 """
 
 import argparse
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -71,26 +73,35 @@ def best_of(candidates):
 def score(path):
     """Score everything that one trial observed."""
     seen = unpack(path)
-    labels, history, margins, kept = (seen[key] for key in ("labels", "history", "margins", "kept"))
+    labels, kept = seen["labels"], seen["kept"]
     wrong = labels != seen["true"]
-    epochs = history.shape[1]
-    by_epochs = {}
-    for count, rival in zip(kept, seen["rivals"], strict=True):
-        cost = {"seconds": float(seen["own_seconds"]) * count / epochs, "epochs": int(count)}
-        for name, scores in own_scores(history[:, :count], margins[:, :count], rival).items():
-            by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost
+    epochs, number, by_epochs = int(kept[-1]), len(labels), {}
+    if "history" in seen:
+        for count, rival in zip(kept, seen["rivals"], strict=True):
+            cost = {"seconds": float(seen["own_seconds"]) * count / epochs, "epochs": int(count)}
+            found = own_scores(seen["history"][:, :count], seen["margins"][:, :count], rival)
+            for name, scores in found.items():
+                trained = {"trained": int(count) * number}
+                by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost | trained
     for count, probabilities, seconds in zip(kept, seen["outside"], seen["fold_seconds"], strict=True):
         for name, scores in cleanlab_scores(labels, probabilities).items():
-            cost = {"seconds": float(seconds), "epochs": int(count)}
+            cost = {"seconds": float(seconds), "epochs": int(count), "trained": 4 * int(count) * number}
             by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost
     last = {name: by[f"{epochs} epochs"] for name, by in by_epochs.items()}
-    half = {"audit, half of the epochs": by_epochs["audit"][f"{max(epochs // 2, 1)} epochs"]}
+    if "judged_history" in seen:
+        judges = ab.audit(seen["judged_history"], rival=seen["judged_rival"].clip(0, 1)).score
+        cost = {"seconds": float(seen["judged_seconds"]), "epochs": epochs, "trained": 4 * epochs * number}
+        last = {JUDGES: quality(judges, wrong) | cost} | last
+    half = {}
+    if "history" in seen:
+        half = {"audit, half of the epochs": by_epochs["audit"][f"{max(epochs // 2, 1)} epochs"]}
     best = {f"{name}, best number of epochs": best_of(by) for name, by in by_epochs.items()}
     return {
         "scores": last | half | best,
         "by_epochs": by_epochs,
         "wrong": int(wrong.sum()),
         "instances": len(wrong),
+        "counted": [int(epoch) for epoch in seen.get("judged_epochs", ())],
         "where": str(seen["where"]),
     }
 
@@ -109,8 +120,9 @@ def summarise(trials):
     }
 
 
-KEYS = ("average_precision", "auroc", "epochs", "seconds")
-OWN = ("audit", "audit, half of the epochs", "audit, history alone")
+KEYS = ("average_precision", "auroc", "epochs", "seconds", "trained")
+JUDGES = "five judges"
+OWN = (JUDGES, "audit", "audit, half of the epochs", "audit, history alone")
 
 
 def aim(trials, own_name):
@@ -128,11 +140,13 @@ def aim(trials, own_name):
 
 def show(title, trials):
     print(f"\n{title}: {len(trials)} trials, {trials[0]['wrong']} of {trials[0]['instances']} labels wrong")
-    print("| score | average precision | AUROC | epochs | seconds |\n|---|---:|---:|---:|---:|")
+    print("| score | average precision | AUROC | epochs | seconds | millions trained on |")
+    print("|---|---:|---:|---:|---:|---:|")
     for name, numbers in summarise(trials).items():
         precision, area = ("{:.4f} ± {:.4f}".format(*numbers[key]) for key in KEYS[:2])
-        print(f"| {name} | {precision} | {area} | {numbers['epochs'][0]:.0f} | {numbers['seconds'][0]:.1f} |")
-    for own in OWN:
+        epochs, seconds, trained = (numbers[key][0] for key in KEYS[2:])
+        print(f"| {name} | {precision} | {area} | {epochs:.0f} | {seconds:.1f} | {trained / 1e6:.2f} |")
+    for own in [name for name in OWN if name in trials[0]["scores"]]:
         print(f"\n{own}, as a share of cleanlab's: 1 - AP (aim: 0.5), seconds of training (aim: 0.2)")
         for name, ratios in aim(trials, own).items():
             print(f"  {name}: {ratios['missed']:.2f}, {ratios['cost']:.2f}")
@@ -149,20 +163,24 @@ def main():
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the first trial")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--limit", type=int, help="train on the first instances only")
     parser.add_argument("--train", action="store_true", help="only train, and keep what was observed")
     parser.add_argument("--score", action="store_true", help="only score what was kept")
+    parser.add_argument("--folds-only", action="store_true", help="leave out the training on all instances")
     parser.add_argument("--small", action="store_true", help="keep half precision and fewer epochs")
     parser.add_argument("--folder", type=Path, default=Path("out/audit"))
     parser.add_argument("--out", type=Path, help="JSON of the scores")
     options = parser.parse_args()
     recipe = find_recipe(options.data, options.annotation, options.epochs)
+    if options.limit is not None:
+        recipe = dataclasses.replace(recipe, name=f"{recipe.name}-{options.limit}", limit=options.limit)
     name = f"{recipe.name}-{recipe.epochs}-{options.method}"
     seeds = range(options.seed, options.seed + options.trials)
     paths = {seed: options.folder / f"{name}-{seed}.npz" for seed in seeds}
     if not options.score:
         for seed, path in paths.items():
             started = time.perf_counter()
-            observe(recipe, seed, options.device, options.method, path, options.small)
+            observe(recipe, seed, options.device, options.method, path, options.small, options.folds_only)
             print(f"{path}: trained within {time.perf_counter() - started:.0f} s", flush=True)
     if not options.train:
         trials = [score(path) for path in paths.values()]
@@ -173,7 +191,7 @@ def main():
                 "config": recipe.config(),
                 "method": options.method,
                 "summary": summarise(trials),
-                "aim": {own: aim(trials, own) for own in OWN},
+                "aim": {own: aim(trials, own) for own in OWN if own in trials[0]["scores"]},
                 "trials": trials,
             }
             options.out.write_text(json.dumps(content, indent=2) + "\n")

@@ -15,6 +15,7 @@ from activebias.history import decode, encode
 from activebias.lab import Noise, Optimiser, Recipe, get_recipe
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.models import ResidualNet, augment
+from activebias.own.judges import epochs_that_count
 from activebias.training.randomness import derived_generator, derived_seed
 
 NUM_FOLDS = 5
@@ -159,12 +160,14 @@ def kept_epochs(number):
 
 def pack(seen):
     """Return what was observed in half the bytes; probabilities stay fine near 0 and near 1."""
-    logarithms = np.log(np.maximum(seen["outside"], 1e-30)).astype(np.float16)
     last = seen["kept"][-1]
     rows = np.isin(seen["kept"], [2, 5, 10, 15, 20, 25, 30, max(last // 2, 1), last])
-    small = {"history": encode(seen["history"], "float16"), "margins": seen["margins"].astype(np.float16)}
-    kept = {key: seen[key][rows] for key in ("kept", "rivals", "fold_seconds")}
-    return seen | small | kept | {"outside": logarithms[rows]}
+    small = {"outside": np.log(np.maximum(seen["outside"][rows], 1e-30)).astype(np.float16)}
+    small |= {key: seen[key][rows] for key in ("kept", "rivals", "fold_seconds") if key in seen}
+    small |= {key: encode(seen[key], "float16") for key in ("history", "judged_history") if key in seen}
+    if "margins" in seen:
+        small["margins"] = seen["margins"].astype(np.float16)
+    return seen | small
 
 
 def unpack(path):
@@ -173,8 +176,9 @@ def unpack(path):
         seen = {key: file[key] for key in file.files}
     if seen["outside"].dtype == np.float16:
         seen["outside"] = np.exp(seen["outside"].astype(np.float32))
-        seen["history"] = decode(seen["history"], "float16")
-        seen["margins"] = seen["margins"].astype(np.float32)
+        seen |= {key: decode(seen[key], "float16") for key in ("history", "judged_history") if key in seen}
+        if "margins" in seen:
+            seen["margins"] = seen["margins"].astype(np.float32)
     return seen
 
 
@@ -187,16 +191,27 @@ def stratified_folds(targets, generator):
     return folds
 
 
-def observe_folds(recipe, data, seed):
-    """Train on four of five folds, five times; return out-of-sample probabilities after the `kept_epochs`.
+class Folds(NamedTuple):
+    """What five models saw that each trained on four of five folds.
 
-    They are (K, N, C). Returned too: those epochs, and the seconds until then over all folds, each with one
-    pass over its held-out part.
+    `outside` (K, N, C) are out-of-sample probabilities after the `kept` epochs, and `seconds` the time until
+    then, each with one pass over the held-out part. `judged` is the average of the five models as judges.
     """
+
+    kept: np.ndarray
+    outside: np.ndarray
+    seconds: np.ndarray
+    judged: dict[str, np.ndarray]
+
+
+def observe_folds(recipe, data, seed):
+    """Train on four of five folds, five times, and evaluate all instances after every epoch."""
     targets = data.train.targets.cpu()
     kept = kept_epochs(recipe.epochs)
     found = torch.zeros(len(kept), len(targets), data.dataset.num_classes)
-    seconds = np.zeros(len(kept))
+    seconds, judge_seconds = np.zeros(len(kept)), 0.0
+    average = torch.zeros(recipe.epochs, *found.shape[1:])
+    held_out = torch.zeros(recipe.epochs, len(targets))
     folds = stratified_folds(targets, derived_generator(seed, "folds"))
     for number in range(NUM_FOLDS):
         inside, outside = (folds != number).nonzero().squeeze(1), (folds == number).nonzero().squeeze(1)
@@ -207,31 +222,53 @@ def observe_folds(recipe, data, seed):
             training.epoch(
                 epoch, order.to(data.device), lambda logits, targets, _: cross_entropy(logits, targets)
             )
+            started = time.perf_counter()
+            prob = training.probabilities(outside.to(data.device)).cpu()
+            passing = time.perf_counter() - started
             if epoch + 1 in kept:
-                started = time.perf_counter()
-                found[kept.index(epoch + 1), outside] = training.probabilities(outside.to(data.device)).cpu()
-                passing = time.perf_counter() - started
+                found[kept.index(epoch + 1), outside] = prob
                 seconds[kept.index(epoch + 1)] += training.seconds + passing
-    return np.array(kept), found.numpy(), seconds
+            # As in `activebias.own.judges`: the judge outside counts as much as the others together.
+            held_out[epoch, outside] = prob.gather(1, targets[outside][:, None]).squeeze(1)
+            average[epoch, outside] += prob / 2
+            average[epoch, inside] += training.probabilities(inside.to(data.device)).cpu() / (
+                2 * (NUM_FOLDS - 1)
+            )
+            judge_seconds += time.perf_counter() - started
+        judge_seconds += training.seconds
+    counts = epochs_that_count(held_out.numpy())
+    label = targets.expand(len(counts), -1)[..., None]
+    beliefs = average[counts].mean(0)
+    judged = {
+        "judged_history": average[counts].gather(2, label).squeeze(2).T.numpy(),
+        "judged_rival": beliefs.scatter(1, targets[:, None], 0).amax(1).numpy(),
+        "judged_epochs": np.array(counts) + 1,
+        "judged_seconds": np.array(judge_seconds),
+    }
+    return Folds(np.array(kept), found.numpy(), seconds, judged)
 
 
-def observe(recipe, seed, device, method, path, small=False):
+def observe(recipe, seed, device, method, path, small=False, folds_only=False):
     """Train everything of one trial and keep what was observed."""
     data = prepare(recipe, load_data(recipe), seed=seed, device=torch.device(device))
-    own = observe_all(recipe, data, seed, method)
-    kept, outside, fold_seconds = observe_folds(recipe, data, seed)
+    own = None if folds_only else observe_all(recipe, data, seed, method)
+    folds = observe_folds(recipe, data, seed)
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
     path.parent.mkdir(parents=True, exist_ok=True)
     seen = {
         "labels": data.dataset.train.targets.numpy(),
         "true": data.dataset.clean_targets.numpy(),
-        "history": own.history,
-        "margins": own.margins,
-        "rivals": own.rivals,
-        "kept": kept,
-        "outside": outside,
-        "own_seconds": own.seconds,
-        "fold_seconds": fold_seconds,
+        "kept": folds.kept,
+        "outside": folds.outside,
+        "fold_seconds": folds.seconds,
         "where": f"{hardware}, torch {torch.__version__}",
+        **folds.judged,
     }
+    if own is not None:
+        seen |= {
+            "history": own.history,
+            "margins": own.margins,
+            "rivals": own.rivals,
+            "own_seconds": own.seconds,
+        }
     np.savez_compressed(path, **(pack(seen) if small else seen))

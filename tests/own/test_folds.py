@@ -13,6 +13,8 @@ from torch.utils.data import TensorDataset
 import activebias as ab
 from activebias.own import cross_fit, folds
 from activebias.own.forms import data_in_ram
+from activebias.own.judges import fold_masks
+from activebias.training.examples import joined
 
 WRONG = (20, 100)
 
@@ -47,8 +49,8 @@ def test_the_audit_of_the_probabilities_finds_the_wrong_labels(found):
 def test_a_row_has_no_influence_on_its_own_probabilities(wine, monkeypatch):
     """The labels of a fold change nothing in the fold's probabilities, and all others."""
     own = data_in_ram(*wine, None, None, 0.2, 0)
-    examples = folds._joined(own.train, own.validation)
-    mask = folds._folds(examples, 2, 0)[0]
+    examples = joined(own.train, own.validation)
+    mask = fold_masks(examples, 2, 0)[0]
     targets = torch.where(torch.from_numpy(mask), 2 - examples.targets, examples.targets)
     parts = targets.split([len(own.train), len(own.validation)])
     other = replace(
@@ -56,7 +58,7 @@ def test_a_row_has_no_influence_on_its_own_probabilities(wine, monkeypatch):
         train=replace(own.train, targets=parts[0]),
         validation=replace(own.validation, targets=parts[1]),
     )
-    monkeypatch.setattr(folds, "_folds", lambda *_: [mask, ~mask])
+    monkeypatch.setattr(folds, "fold_masks", lambda *_: [mask, ~mask])
     found = []
     for data in (own, other):
         monkeypatch.setattr(folds, "data_in_ram", lambda *_, data=data: data)
@@ -73,7 +75,7 @@ def test_copies_are_in_one_fold_and_rows_without_a_label_are_left_out(wine):
     frame.iloc[5, -1] = None
     own = data_in_ram(frame, None, "kind", None, 0.2, 0)
     position = np.concatenate([own.train_position, own.validation_position])
-    for mask in folds._folds(folds._joined(own.train, own.validation), 4, 0):
+    for mask in fold_masks(joined(own.train, own.validation), 4, 0):
         rows = set(position[mask].tolist())
         assert all((row in rows) == (row + 178 in rows) for row in range(30) if row != 5)
     found = cross_fit(frame, target="kind", folds=4, epochs=1)

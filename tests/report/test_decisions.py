@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from activebias.runs import audit_run, read_run
 from own_data import made_up, write_wine
@@ -141,3 +142,31 @@ def test_words_are_corrected_by_sentence_and_word(page, tmp_path, monkeypatch):
     )
     assert applied.exit_code == 0, applied.output
     assert Path("new.conll").read_text() == made_up(60)
+
+
+def test_the_keys_work_after_a_filter_menu(page, reported):
+    """A menu that was used with the mouse gives the focus back; with the keyboard it keeps the focus."""
+    page.open(reported)
+    page.choose("#show", "All instances")
+    page.press("n", "k")
+    assert page.find("#decided").text == "1 decided: 0 changed, 1 kept."
+    page.js("document.getElementById('show').focus()")
+    page.find("#show").send_keys(Keys.ARROW_UP, Keys.ARROW_DOWN)
+    assert page.js("return document.activeElement.id") == "show"
+    page.find("#show").send_keys(Keys.ESCAPE)  # which also closes the panel of the chosen instance
+    page.press("n", "n", "k")
+    assert page.find("#decided").text == "2 decided: 0 changed, 2 kept."
+
+
+def test_the_page_of_several_judges(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_wine("wine.csv")
+    options = ("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--judges", 3, "--quiet")
+    assert invoke("train", *options).exit_code == 0
+    assert invoke("report", "runs/wine").exit_code == 0
+    page.open(tmp_path / "report.html")
+    assert "3 models judged every label, and one of them had not trained on it." in page.find("main").text
+    page.choose("#show", "All instances")
+    page.press("n")
+    title = page.find("#detail-body .chart-title").text
+    assert title == "Probability of the label after the epochs that count, mean of 3 judges"

@@ -1,5 +1,7 @@
 """Several runs of one method with other seeds: mean and standard error in place of a line a run."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from activebias.report.page import write_report
 from activebias.report.repeats import repeated, repeats
 from activebias.report.view import view_run
 from activebias.runs.folder import Inputs
+from own_data import write_wine
+from small_run import invoke
 
 IMAGES = np.zeros((6, 4, 4), dtype=np.uint8)
 
@@ -79,3 +83,21 @@ def test_the_page_shows_the_means_first_and_every_run_on_demand(page, tmp_path):
     names = page.js("return document.getElementById('comparison-plot').data.map(t => t.name ?? 'band')")
     assert names == ["band", "band", "scan, mean of 3 runs", "wtc, mean of 3 runs"]
     assert page.errors() == []
+
+
+def test_the_terminal_says_that_the_parts_of_three_runs_differ(tmp_path, monkeypatch):
+    """Three methods with three seeds have three splits; with one seed they have the same."""
+    monkeypatch.chdir(tmp_path)
+    write_wine("wine.csv")
+    for method, seed in (("scan", 0), ("wtc", 1), ("we", 2), ("wtc", 0), ("we", 0)):
+        options = ("--csv", "wine.csv", "--target", "target", "--epochs", 1, "--burn-in", 0, "--quiet")
+        done = invoke("train", *options, "--method", method, "--seed", seed, "--out", f"{method}-{seed}")
+        assert done.exit_code == 0, done.output
+    different = invoke("report", "scan-0", "wtc-1", "we-2")
+    assert different.exit_code == 0
+    note = "The runs were validated on different rows, or with other labels: their validation errors are"
+    assert note in " ".join(different.stdout.split())
+    assert (
+        "not comparable" in json.loads(invoke("report", "scan-0", "wtc-1", "we-2", "--json").stdout)["note"]
+    )
+    assert "validated on different" not in invoke("report", "scan-0", "wtc-0", "we-0").stdout

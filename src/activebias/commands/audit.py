@@ -38,14 +38,22 @@ def audit(
     """Rank the instances of a run: labels that are most likely wrong come first."""
     from activebias.runs.folder import read_run
     from activebias.runs.outcome import plural
-    from activebias.runs.suspects import audit_run, rows, weak_judge, write_csv
+    from activebias.runs.suspects import (
+        at_least,
+        audit_run,
+        is_sure,
+        judges_note,
+        rows,
+        weak_judge,
+        write_csv,
+    )
 
     folder = read_run(run)
     found = audit_run(folder)
     if out is not None:
         write_csv(folder, found, out, exact=exact, by_class=by_class)
     worst = list(rows(folder, found, top, by_class=by_class))
-    number = int(found.suspected.sum())
+    number, sure = int(found.suspected.sum()), int(is_sure(found).sum())
     num_conflicts = folder.instances().num_conflicts
     if as_json:
         print_json(
@@ -53,7 +61,9 @@ def audit(
                 "run": str(run),
                 "num_instances": len(found),
                 "num_suspected": number,
+                "num_sure": sure,
                 "num_conflicts": num_conflicts,
+                "judges": folder.info.num_judges,
                 "out": None if out is None else str(out),
                 "suspects": worst,
             }
@@ -63,10 +73,15 @@ def audit(
         show(_table(f"{folder.info.title}: most suspicious first", worst, with_conflict=num_conflicts > 0))
         if counted := _counted(worst[0]):
             show(counted)
+    who = "the model believes" if folder.info.num_judges == 1 else "the judges believe"
     show(
-        f"For {number:,} of {len(found):,} instances the model believes in a class other than the label. "
-        "The most suspicious come first. A person has to check them."
+        f"For {number:,} of {len(found):,} instances {who} in a class other than the label. The most "
+        "suspicious come first. A person has to check them: their number is no estimate of the number of "
+        "wrong labels."
     )
+    for note in (judges_note(folder.info), at_least(folder.info, sure)):
+        if note:
+            show(note)
     if doubt := weak_judge(folder.info):
         show(doubt)
     if folder.conflicts_file is not None:

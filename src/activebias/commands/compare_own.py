@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import torch
 import typer
@@ -20,7 +20,7 @@ from activebias.own.data import VALIDATION_SHARE, OwnData
 from activebias.own.models import build_model
 from activebias.own.train import batch_size_for
 from activebias.training.entities import EntityScorer
-from activebias.training.examples import IGNORE
+from activebias.training.examples import joined
 from activebias.training.fingerprint import digest_of
 
 if TYPE_CHECKING:
@@ -183,26 +183,5 @@ def _metric(own: OwnData) -> Metric:
 
 def _whole(own: OwnData) -> Examples:
     """Return the examples of both parts, in the order of the source."""
-    parts = (own.train, own.validation)
     order = torch.tensor([*own.train_position, *own.validation_position]).argsort()
-    width = max(part.targets.shape[-1] for part in parts)
-
-    def joined(tensors: list[torch.Tensor], filling: int) -> torch.Tensor:
-        if own.kind == "tagging":
-            tensors = [_widened(tensor, width, filling) for tensor in tensors]
-        return torch.cat(tensors)[order]
-
-    inputs = tuple(joined(list(pair), 0) for pair in zip(*(part.inputs for part in parts), strict=True))
-    lengths = [part.lengths for part in parts if part.lengths is not None]
-    return Examples(
-        inputs,
-        joined([part.targets for part in parts], IGNORE),
-        torch.cat(lengths)[order] if lengths else None,
-    )
-
-
-def _widened(tensor: torch.Tensor, width: int, filling: int) -> torch.Tensor:
-    """Return sentences padded to `width` words."""
-    wide: Any = tensor.new_full((len(tensor), width, *tensor.shape[2:]), filling)
-    wide[:, : tensor.shape[1]] = tensor
-    return torch.as_tensor(wide)
+    return joined(own.train, own.validation).select(order)

@@ -1,7 +1,7 @@
 """`activebias report`: one HTML file about one or more runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ def report(
     """Write a report for the browser: summary, curves, data map, suspects; several runs are compared."""
     from dataclasses import asdict
 
+    from activebias.report.before_after import different_parts
     from activebias.report.page import write_report
     from activebias.runs.before_after import compare_before_after
     from activebias.runs.contents import THINGS
@@ -35,10 +36,14 @@ def report(
     written = write_report(folders, out, image_budget=round(image_budget * 1e6))
     size = written.stat().st_size
     found = compare_before_after(*folders) if len(folders) == 2 else None
+    difference = different_parts(folders) if len(folders) > 2 else ""
     if as_json:
-        more = {} if found is None else {"before_after": asdict(found)}
+        more: dict[str, Any] = {} if found is None else {"before_after": asdict(found)}
+        more |= {"note": difference} if difference else {}
         print_json({"out": str(written), "bytes": size, "runs": [str(run) for run in runs], **more})
     else:
         for sentence in [] if found is None else found.sentences(THINGS[folders[0].info.kind]):
             show(sentence)
+        if difference:
+            show(difference)
         show(f"Report: {written} ({size / 1e6:.1f} MB). Open it in a browser; it needs no network.")

@@ -69,7 +69,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `act
 class OnceCommand(TyperCommand):
     """A command that refuses an option of the data given twice; by default the last one counts."""
 
-    once = ("images", "csv", "target", "conll", "validation")
+    once = ("images", "csv", "target", "conll", "validation", "embeddings")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, after a look at how often each option comes."""

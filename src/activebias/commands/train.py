@@ -63,6 +63,16 @@ def train(
         str | None,
         typer.Option("--burn-in", help="For own data: epochs without emphasis; auto (default) finds them."),
     ] = None,
+    judges: Annotated[
+        int | None,
+        typer.Option(
+            "--judges", min=1, help="Models that the audit of own data averages: 1 (default), or 3 and more."
+        ),
+    ] = None,
+    embeddings: Annotated[
+        Path | None,
+        typer.Option("--embeddings", help="A .npy file, an embedding per row: linear models train on them."),
+    ] = None,
     noise: NoiseText = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The run folder (default: in runs, with the data's name).")
@@ -82,6 +92,10 @@ def train(
     if recipe_name is not None:
         if burn_in is not None:
             raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
+        if judges is not None:
+            raise typer.BadParameter("`--judges` is for own data: a recipe trains one model.")
+        if embeddings is not None:
+            raise typer.BadParameter("`--embeddings` is for own data: a recipe has its own model.")
         if validation is not None:
             raise typer.BadParameter("`--validation` is for own data: a recipe has its own test part.")
         if target is not None:
@@ -108,10 +122,12 @@ def train(
             seed=seed,
             epochs=epochs,
             burn_in=None if burn_in is None else _epochs_or_auto(burn_in),
+            judges=judges,
         )
         path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
         _check_out(path, like)
         own = _read(images, csv, conll, settings, quiet or as_json)
+        own = _with_embeddings(own, embeddings, like)
         if not as_json:
             for line in own.notes:
                 say(line)
@@ -213,11 +229,26 @@ def _read(
     raise ValueError("Expected one of --images, --csv and --conll.")
 
 
+def _with_embeddings(own: "OwnData", path: Path | None, like: Path | None) -> "OwnData":
+    from activebias.own.embeddings import read_embeddings, with_embeddings
+    from activebias.runs.folder import read_run
+
+    if path is not None:
+        return with_embeddings(own, read_embeddings(path), str(path))
+    if like is not None and "embeddings" in read_run(like).info.settings:
+        raise ValueError(
+            f"{like} was trained on embeddings: give `--embeddings` in the order of the new data. Images "
+            "that were moved to another folder are in another order."
+        )
+    return own
+
+
 def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, quiet: bool) -> "RunFolder":
     import torch
 
     from activebias import get_method
     from activebias.commands.devices import find_device
+    from activebias.own.embeddings import usual_judges
     from activebias.own.train import train_own
     from activebias.training.progress import show_training
 
@@ -231,13 +262,16 @@ def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, qu
         raise typer.BadParameter(
             f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
         )
-    with show_training(Path(own.source).name, settings.epochs, quiet=quiet) as on_epoch:
+    name = Path(own.source).name
+    judges = usual_judges(own) if settings.judges is None else settings.judges
+    with show_training(name, settings.epochs, num_models=judges, quiet=quiet) as on_epoch:
         return train_own(
             own,
             path,
             method=chosen.name,
             epochs=settings.epochs,
             burn_in=settings.burn_in,
+            judges=judges,
             seed=settings.seed,
             device=find_device(device),
             on_epoch=on_epoch,
@@ -293,6 +327,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
         "burn_in": info.burn_in,
         "num_instances": info.num_instances,
         "num_classes": len(info.class_names),
+        "judges": info.num_judges,
         "best_validation_error": errors["validation_error"],
         "last_validation_error": info.curves["validation_error"][-1],
         "best_train_error": errors["train_error"],

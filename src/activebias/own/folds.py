@@ -1,6 +1,5 @@
 """Class probabilities of every row from models that did not train on the row."""
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +12,10 @@ from torch import nn
 
 from activebias.own.data import VALIDATION_SHARE
 from activebias.own.forms import data_in_ram
+from activebias.own.judges import fold_masks
 from activebias.own.settings import BurnIn
 from activebias.own.train import build_run
-from activebias.training.examples import Examples
+from activebias.training.examples import joined
 from activebias.training.loop import OnEpoch
 
 
@@ -64,11 +64,11 @@ def cross_fit(
     own = data_in_ram(data, labels, target, model, VALIDATION_SHARE, seed)
     if learning_rate is not None:
         own = replace(own, learning_rate=learning_rate)
-    examples = _joined(own.train, own.validation)
+    examples = joined(own.train, own.validation)
     codes = examples.targets.numpy()
     _check_folds(folds, codes, own.class_names)
     found = np.zeros((len(codes), len(own.class_names)), dtype=np.float32)
-    for held_out in _folds(examples, folds, seed):
+    for held_out in fold_masks(examples, folds, seed):
         chosen = torch.from_numpy(held_out)
         part = replace(own, train=examples.select(~chosen), validation=examples.select(chosen))
         run = build_run(
@@ -86,32 +86,6 @@ def cross_fit(
     position = np.concatenate([own.train_position, own.validation_position])
     order = np.argsort(position)
     return OutOfSample(found[order], codes[order], own.class_names, position[order])
-
-
-def _joined(train: Examples, validation: Examples) -> Examples:
-    inputs = tuple(torch.cat(pair) for pair in zip(train.inputs, validation.inputs, strict=True))
-    return Examples(inputs, torch.cat([train.targets, validation.targets]))
-
-
-def _folds(examples: Examples, folds: int, seed: int) -> list[NDArray[np.bool_]]:
-    """Return a mask of the rows of every fold; every class is spread over the folds."""
-    from sklearn.model_selection import StratifiedGroupKFold
-
-    arrays = [tensor.numpy() for tensor in examples.inputs]
-    digests = [
-        hashlib.sha256(b"".join(a[k].tobytes() for a in arrays)).digest() for k in range(len(examples))
-    ]
-    _, groups = np.unique(np.array(digests), return_inverse=True)
-    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed % 2**32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of small classes: ours names them
-        parts = list(splitter.split(np.zeros(len(examples)), examples.targets.numpy(), groups))
-    masks = []
-    for _, held_out in parts:
-        mask = np.zeros(len(examples), dtype=np.bool_)
-        mask[held_out] = True
-        masks.append(mask)
-    return masks
 
 
 def _check_folds(folds: int, codes: NDArray[np.int64], names: tuple[str, ...]) -> None:

@@ -133,9 +133,29 @@ class SmallTagger(nn.Module):
         return logits
 
 
+class LinearHead(nn.Module):
+    """Dropout and one linear layer over embeddings.
+
+    >>> model = LinearHead(4, 3, generator=torch.Generator().manual_seed(0))
+    >>> model(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, num_features: int, num_classes: int, *, generator: torch.Generator) -> None:
+        """Give the size of an embedding."""
+        super().__init__()
+        self.dropout = Dropout(0.5, generator=generator)
+        self.output = linear(num_features, num_classes, xavier(generator), bias=0.0)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Return logits (B, C) for standardised embeddings (B, D)."""
+        logits: Tensor = self.output(self.dropout(embeddings))
+        return logits
+
+
 # The name of a model that `find_issues` got from the user.
 OWN_MODEL = "a model of your own"
-MODELS = {"SmallCNN": SmallCNN, "RowNet": RowNet, "SmallTagger": SmallTagger}
+MODELS = {"SmallCNN": SmallCNN, "RowNet": RowNet, "SmallTagger": SmallTagger, "LinearHead": LinearHead}
 
 
 def build_model(description: Mapping[str, Any], generator: torch.Generator) -> nn.Module:

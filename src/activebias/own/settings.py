@@ -14,7 +14,10 @@ BurnIn: TypeAlias = int | Literal["auto"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How data is read and trained on; `target` is for tables, `size` and `grey` are for images."""
+    """How data is read and trained on; `target` is for tables, `size` and `grey` are for images.
+
+    If `judges` is None, the data decides: 1, or several if it has embeddings.
+    """
 
     validation: Validation = VALIDATION_SHARE
     method: str = "wtc"
@@ -22,6 +25,7 @@ class Settings:
     # Enough for a burn-in of about ten epochs and at least ten epochs with emphasis.
     epochs: int = 30
     burn_in: BurnIn = "auto"
+    judges: int | None = None
     target: str | None = None
     size: int | None = None
     grey: bool | None = None
@@ -43,5 +47,6 @@ def settings_like(folder: RunFolder, source: Path, kinds: tuple[str, ...]) -> Se
         seed=info.seed,
         epochs=info.epochs,
         burn_in=info.settings["burn_in"],
+        judges=info.num_judges,
         **{name: info.settings[name] for name in ("target", "size", "grey") if name in info.settings},
     )

@@ -3,7 +3,8 @@
 After every epoch the model predicts both parts once more, without training. The mean of these class
 probabilities over the epochs is the belief about each instance. It includes the early epochs, in which the
 model has not yet memorised wrong labels. Validation instances are never trained on: the probabilities of
-their labels after every epoch are their history.
+their labels after every epoch are their history. With several judges (`activebias.own.judges`) the history of
+both parts is the average of theirs.
 """
 
 from collections.abc import Callable
@@ -16,12 +17,13 @@ from torch import nn
 
 from activebias import ActiveBias
 from activebias.own.data import OwnData
+from activebias.own.judges import Judged, average_judges, check_judges
 from activebias.own.models import build_model
 from activebias.own.settings import BurnIn
 from activebias.runs.beliefs import instances_of, joined, predictions_of
 from activebias.runs.folder import Instances, RunFolder, RunInfo, check_target, write_run
 from activebias.runs.outcome import outcome_of
-from activebias.training.checkpoints import checkpoint_beside
+from activebias.training.checkpoints import Checkpoint, checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
 from activebias.training.fingerprint import build_seeded, digest_of, digest_of_settings
@@ -37,26 +39,45 @@ def train_own(
     method: str = "wtc",
     epochs: int = 30,
     burn_in: BurnIn = "auto",
+    judges: int = 1,
     seed: int = 0,
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
 ) -> RunFolder:
     """Train a small model on the user's data, or the one that `model` builds, and write the folder `out`.
 
-    A stopped run resumes from its checkpoint.
+    With several `judges` as many models are trained, one after the other. The audit averages them. The run
+    folder holds the weights of the first, which trains as it would alone. A stopped run resumes from its
+    checkpoints.
     """
     check_target(out)
-    run = build_run(data, model=model, method=method, burn_in=burn_in, seed=seed, device=torch.device(device))
-    settings = {
-        "state": OBSERVED_STATE,
-        "method": method,
-        "burn_in": burn_in,
-        "seed": seed,
-        "model": str(run.model),
-        "data": digest_of([data.train, data.validation]),
-    }
-    checkpoint = checkpoint_beside(out, digest_of_settings(settings))
-    run.train(epochs, checkpoint, on_epoch)
+    check_judges(judges, data)
+    checkpoints: list[Checkpoint] = []
+
+    def train(part: OwnData, judge: int) -> Run:
+        own_seed = seed if judge == 0 else derived_seed(seed, f"judge {judge}")
+        run = build_run(
+            part, model=model, method=method, burn_in=burn_in, seed=own_seed, device=torch.device(device)
+        )
+        if judges > 1:
+            for observer in run.observers:
+                observer.keep_epochs()
+        settings = {
+            "state": OBSERVED_STATE,
+            "method": method,
+            "burn_in": burn_in,
+            "seed": own_seed,
+            "judged": judges > 1,
+            "model": str(run.model),
+            "data": digest_of([part.train, part.validation]),
+        }
+        path = out if judge == 0 else out.with_name(f"{out.name}.judge-{judge}")
+        checkpoints.append(checkpoint_beside(path, digest_of_settings(settings)))
+        run.train(epochs, checkpoints[-1], on_epoch)
+        return run
+
+    run = train(data, 0)
+    judged = None if judges == 1 else average_judges(data, run, judges, train, seed)
     training = {
         "optimiser": "adam",
         "learning_rate": data.learning_rate,
@@ -75,6 +96,7 @@ def train_own(
         skipped=data.skipped,
         notes=data.notes,
         num_validation=len(run.observers[1].beliefs),
+        judges={} if judged is None else {"number": judges, "epochs": judged.epochs},
         settings={**data.settings, "burn_in": burn_in},
         **outcome_of(run.bias, run.train_error, run.test_error, run.warnings),
     )
@@ -84,19 +106,24 @@ def train_own(
         bias=run.bias,
         model=run.model.state_dict(),
         best_model=run.best_model,
-        instances=_instances(data, run),
+        instances=_instances(data, run, judged),
         inputs=data.inputs,
         validation=predictions_of(evaluate(run.model, run.task.test), data.validation_position),
         validation_history=run.observers[1].history,
+        judges_history=None if judged is None else judged.history,
         conflicts=data.conflicts.rows,
     )
-    checkpoint.remove()
+    for checkpoint in checkpoints:
+        checkpoint.remove()
     return folder
 
 
-def _instances(data: OwnData, run: Run) -> Instances:
-    """Return the instances of both parts: what the model believed about them, and their origin."""
+def _instances(data: OwnData, run: Run, judged: Judged | None) -> Instances:
+    """Return the instances of both parts: what the model or the judges believed about them; their origin."""
     mean = [observer.mean_beliefs(run.epoch) for observer in run.observers]
+    if judged is not None:
+        number = run.bias.num_instances
+        mean = [judged.beliefs[:number], judged.beliefs[number:]]
     train = instances_of(mean[0], data.train.targets, data.train_position, bias=run.bias)
     held_out = instances_of(mean[1], data.validation.targets, data.validation_position)
     sizes = [1] * len(data.identity)

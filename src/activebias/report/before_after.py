@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from activebias.report.repeats import repeated
+from activebias.report.repeats import Described, repeated
 from activebias.report.view import RunView
 from activebias.runs.before_after import BeforeAfter
 from activebias.runs.contents import THINGS
+from activebias.runs.folder import Instances, RunFolder, RunInfo
 
 HIDDEN = "not comparable"
 
@@ -36,7 +37,7 @@ def with_before_after(
     return table | hidden
 
 
-def have_same_parts(views: Sequence[RunView]) -> bool:
+def have_same_parts(views: Sequence[Described]) -> bool:
     """Return whether the methods were validated on the same inputs with the same labels.
 
     Runs that repeat each other are one method. Runs of recipes do not know their inputs: they are taken to
@@ -49,7 +50,23 @@ def have_same_parts(views: Sequence[RunView]) -> bool:
     return all(method == methods[0] for method in methods)
 
 
-def _part(view: RunView) -> frozenset[tuple[Any, int]]:
+class _Run(NamedTuple):
+    info: RunInfo
+    instances: Instances
+
+
+def different_parts(folders: Sequence[RunFolder]) -> str:
+    """Return a warning that the errors of the runs are not comparable, or an empty text."""
+    if have_same_parts([_Run(folder.info, folder.instances()) for folder in folders]):
+        return ""
+    what = THINGS[folders[0].info.kind]
+    return (
+        f"The runs were validated on different {what}, or with other labels: their validation errors are not "
+        f"comparable. The report compares them on common {what} only."
+    )
+
+
+def _part(view: Described) -> frozenset[tuple[Any, int]]:
     """Return the validation instances (input, word and label), and how often each occurs."""
     instances, names = view.instances, view.info.class_names
     held_out = instances.in_validation

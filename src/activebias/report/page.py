@@ -164,6 +164,7 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
         "method": info.method,
         "epochs": info.epochs,
         "burn_in": info.burn_in,
+        "judges": info.num_judges,
         "class_names": list(info.class_names),
         "name_order": _name_order(info.class_names),
         "curves": {key: [_finite(v) for v in values] for key, values in info.curves.items()},

@@ -2,13 +2,26 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from activebias.report.view import RunView
+from activebias.runs.folder import Instances, RunInfo
 
 CURVE = "validation_error"
+
+
+class Described(Protocol):
+    """A run without its inputs and its audit: a `RunView` is one too."""
+
+    @property
+    def info(self) -> RunInfo:
+        """The settings and results."""
+
+    @property
+    def instances(self) -> Instances:
+        """The instances of both parts."""
 
 
 def repeats(views: Sequence[RunView], names: Sequence[str]) -> dict[str, Any]:
@@ -41,7 +54,7 @@ def repeats(views: Sequence[RunView], names: Sequence[str]) -> dict[str, Any]:
     return {"curves": curves, "means": {"columns": columns, "rows": rows}}
 
 
-def repeated(views: Sequence[RunView]) -> list[list[int]]:
+def repeated(views: Sequence[Described]) -> list[list[int]]:
     """Return the numbers of the runs in groups of repetitions, in the order of their first runs."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, view in enumerate(views):

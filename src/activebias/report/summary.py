@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from activebias.report.classes import balanced_error
-from activebias.report.view import SURE, RunView
+from activebias.report.view import RunView
 from activebias.runs.contents import THINGS
 from activebias.runs.outcome import error_measure, plural
-from activebias.runs.suspects import excerpt, weak_judge
+from activebias.runs.suspects import SURE, at_least, excerpt, judges_note, weak_judge
 
 # The most letters of a class name in a sentence.
 LONGEST_NAME = 60
@@ -32,6 +32,7 @@ def subtitle(view: RunView) -> str:
         f"{info.source} · {plural(info.num_audited, 'instance', 'instances')} of "
         f"{plural(len(info.class_names), 'class', 'classes')} · method {info.method}, "
         f"{plural(info.epochs, 'epoch', 'epochs')}, seed {info.seed}"
+        f"{f', {info.num_judges} judges' if info.num_judges > 1 else ''}"
     )
 
 
@@ -79,7 +80,9 @@ def sentences(view: RunView) -> list[str]:
     total, suspects, sure = view.info.num_audited, int(view.suspected.sum()), int(view.sure.sum())
     things = THINGS[view.info.kind]
     found = [f"The model was trained on {view.info.num_instances:,} {things} from {view.info.source}."]
-    if view.info.num_validation:
+    if judges := judges_note(view.info):
+        found.append(judges)
+    elif view.info.num_validation:
         found.append(
             f"The labels of the {view.info.num_validation:,} validation {things} are audited too. The model "
             "never trained on them, so that more of their suspects are its own mistakes."
@@ -93,10 +96,12 @@ def sentences(view: RunView) -> list[str]:
         return [*found, *view.info.notes]
     found.append(
         f"For {suspects:,} of {total:,} {things} ({share(suspects, total)}) the model, averaged over the "
-        "epochs, believed in a class other than the label. These labels are suspected. The model was sure "
-        f"about {sure:,} of them: a score of {SURE} or more, the other class much more probable than the "
-        "label."
+        "epochs, believed in a class other than the label. These labels are suspected. Their number is no "
+        f"estimate of the number of wrong labels. The model was sure about {sure:,} of them: a score of "
+        f"{SURE} or more, the other class much more probable than the label."
     )
+    if least := at_least(view.info, sure):
+        found.append(least)
     if suspects > sure:
         found.append(f"Less certain suspects: {suspects - sure:,}. Each is a wrong label or a hard instance.")
     if doubt := weak_judge(view.info):

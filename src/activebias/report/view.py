@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 from activebias import Audit
 from activebias.runs.auditing import without_prior
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
-from activebias.runs.suspects import audit_run
+from activebias.runs.suspects import audit_run, is_sure
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-# A suspect with this score or more is sure: the other class is nine times as probable as the label.
-SURE = 0.9
 
 
 class Field(NamedTuple):
@@ -54,8 +51,8 @@ class RunView:
 
     @property
     def sure(self) -> NDArray[np.bool_]:
-        """Whether an instance is a suspect with a score of at least `SURE`."""
-        return self.suspected & (self.audit.score >= SURE)
+        """Whether an instance is a suspect with a high score."""
+        return is_sure(self.audit)
 
 
 def view_run(folder: RunFolder) -> RunView:

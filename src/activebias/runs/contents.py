@@ -23,8 +23,9 @@ class RunInfo:
     `curves` holds lists with one number per epoch, errors in per cent: `train_error`, `validation_error`.
     `skipped` lists the skipped inputs, as {"what": …, "why": …}. `model` holds the name and the arguments
     that build the model again. `num_instances` counts the training instances, and `num_validation` the
-    validation instances that are audited. `settings` holds the options of the user that the other fields do
-    not tell: `target`, `validation` and `burn_in`.
+    validation instances that are audited. `judges` is empty if one model was trained. Else it holds the
+    `number` of models whose beliefs are averaged, and the `epochs` that count, from 1. `settings` holds the
+    options of the user that the other fields do not tell: `target`, `validation` and `burn_in`.
     """
 
     kind: Kind
@@ -43,7 +44,13 @@ class RunInfo:
     model: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     num_validation: int = 0
+    judges: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_judges(self) -> int:
+        """The number of models whose beliefs are averaged."""
+        return int(self.judges.get("number", 1))
 
     @property
     def num_audited(self) -> int:

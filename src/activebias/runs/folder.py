@@ -10,6 +10,7 @@
 | `inputs.npz` or `inputs.parquet` | `Inputs`: images, or the rows of a table, or texts, or words |
 | `validation.csv` | the predictions on the validation part |
 | `validation.pt` | p(y|x) of the validation instances after every epoch; not in runs of recipes |
+| `judges.pt` | p(y|x) of all instances, averaged over several judges, after each epoch that counts |
 | `conflicts.csv` | for a person: instances with the same input and different labels; only if there are any |
 
 A folder is written under a temporary name and renamed at the end. A killed process therefore never leaves an
@@ -60,9 +61,13 @@ class RunFolder:
         """Return the recorded p(y|x) of all instances, (N, T) oldest first, and the mask of valid entries.
 
         The first entry is 1/C, unless a window has dropped it. The probabilities of a training instance are
-        those of its visits, those of a validation instance come after every epoch.
+        those of its visits, those of a validation instance come after every epoch. With several judges, all
+        probabilities are averages over the judges, after each epoch that counts.
         """
         state = self.bias_state()
+        if self.info.num_judges > 1:
+            judges = read_checkpoint(self.path / "judges.pt")
+            return self._history("judges.pt", state, self.info.num_audited, judges)
         parts = [self._history("bias.pt", state, self.info.num_instances, state.get("history"))]
         if self.info.num_validation:
             held_out = read_checkpoint(self.path / "validation.pt")
@@ -82,7 +87,7 @@ class RunFolder:
             history = PredictionHistory(
                 number,
                 initial=1 / settings["num_classes"],
-                window=settings["window"],
+                window=None if name == "judges.pt" else settings["window"],
                 storage=settings["storage"] if name == "bias.pt" else "float32",
             )
             history.load_state_dict(state)
@@ -164,6 +169,8 @@ def read_run(path: str | os.PathLike[str]) -> RunFolder:
         missing.append(" or ".join(_INPUTS))
     if values.get("num_validation") and not (path / "validation.pt").is_file():
         missing.append("validation.pt")
+    if values.get("judges") and not (path / "judges.pt").is_file():
+        missing.append("judges.pt")
     if missing:
         raise ValueError(f"{path} is incomplete, it lacks {', '.join(missing)}: train again.")
     try:
@@ -203,13 +210,14 @@ def write_run(
     validation: Predictions,
     best_model: Mapping[str, torch.Tensor] | None = None,
     validation_history: PredictionHistory | None = None,
+    judges_history: PredictionHistory | None = None,
     conflicts: Sequence[Mapping[str, Any]] = (),
 ) -> RunFolder:
     """Write a run folder atomically, and replace an existing run folder.
 
     `bias` is the bias or its `state_dict()`. `best_model` has the weights of the epoch with the lowest
-    validation error. `validation_history` belongs to the validation instances among
-    `instances`. `conflicts` are the rows of `conflicts.csv`.
+    validation error. `validation_history` belongs to the validation instances among `instances`,
+    `judges_history` to all of them. `conflicts` are the rows of `conflicts.csv`.
     """
     path = Path(path)
     check_target(path)
@@ -221,6 +229,8 @@ def write_run(
         raise ValueError(
             f"`validation_history` has {num_histories} entries for {info.num_validation} instances."
         )
+    if (judges_history is None) != (info.num_judges == 1):
+        raise ValueError(f"Expected `judges_history` if there are several judges, not {info.num_judges}.")
     with replacing(path, folder=True) as temporary:
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
         torch.save(state, temporary / "bias.pt")
@@ -229,6 +239,8 @@ def write_run(
             torch.save(dict(best_model), temporary / "best.pt")
         if validation_history is not None:
             torch.save(validation_history.state_dict(), temporary / "validation.pt")
+        if judges_history is not None:
+            torch.save(judges_history.state_dict(), temporary / "judges.pt")
         np.savez_compressed(temporary / "instances.npz", **instances.arrays())
         _write_inputs(temporary, inputs)
         _write_validation(temporary / "validation.csv", validation, info.class_names)

@@ -18,6 +18,8 @@ from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 EXCERPT_LENGTH = 80
 # Words to the left and to the right of a word that is shown in its sentence.
 AROUND = 4
+# A suspect with this score or more is sure: the other class is nine times as probable as the label.
+SURE = 0.9
 # A model with a higher validation error, in per cent, is a weak judge of labels.
 WEAK = 15.0
 
@@ -26,7 +28,8 @@ def audit_run(folder: RunFolder) -> Audit:
     """Audit a run: its history, and the labels, believed classes and rivals in `instances.npz`.
 
     The two parts are audited one by one: a visit in training and an epoch of validation have weights of their
-    own. Their scores are comparable as they are (docs/audit.md has the measurement).
+    own. Their scores are comparable as they are (docs/audit.md has the measurement). Several judges treat all
+    instances alike: each is held out by one judge.
     """
     instances, (values, valid) = folder.instances(), folder.history()
 
@@ -39,6 +42,8 @@ def audit_run(folder: RunFolder) -> Audit:
             prior=1 / len(folder.info.class_names),
         )
 
+    if folder.info.num_judges > 1:
+        return audit_part(np.ones(len(instances), np.bool_))
     parts = (~instances.in_validation, instances.in_validation)
     return joined([audit_part(part) for part in parts if part.any()])
 
@@ -51,6 +56,41 @@ def weak_judge(info: RunInfo) -> str:
     return (
         f"The lowest validation error is {min(errors):.0f} %. If the validation labels are right, the model "
         "is a weak judge, and many suspects are its own mistakes: begin at the top of the list."
+    )
+
+
+def judges_note(info: RunInfo) -> str:
+    """Say how several judges were averaged; an empty text for one model.
+
+    Every instance is held out by one judge, so validation instances are judged as all others.
+    """
+    if info.num_judges == 1:
+        return ""
+    epochs = info.judges["epochs"]
+    which = f"epoch {epochs[0]}"
+    if len(epochs) > 1:
+        which = f"{len(epochs)} of the epochs {epochs[0]} to {epochs[-1]}"
+    return (
+        f"{info.num_judges} models judged every label, and one of them had not trained on it. Their beliefs "
+        f"are averaged over {which}, in which held-out labels were most probable."
+    )
+
+
+def is_sure(found: Audit) -> NDArray[np.bool_]:
+    """Return which instances are suspects with a score of at least `SURE`."""
+    return found.suspected & (found.score >= SURE)
+
+
+def at_least(info: RunInfo, num_sure: int) -> str:
+    """Say how many labels are wrong at least, if several judges are sure; else an empty text.
+
+    docs/audit.md has the share of such labels that were wrong. One model alone is too often sure and wrong.
+    """
+    if info.num_judges == 1 or not num_sure:
+        return ""
+    return (
+        f"Expect at least about {num_sure:,} wrong labels: the judges are sure about so many (a score of "
+        f"{SURE} or more). How many more are wrong cannot be told."
     )
 
 

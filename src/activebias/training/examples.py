@@ -1,9 +1,11 @@
 """Examples in RAM or on a GPU: inputs and targets as tensors, selected by index."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from activebias.internal import IGNORED
@@ -79,3 +81,24 @@ class Examples:
             longest = int(self.lengths[index].max())
             return tuple(tensor[:, :longest] for tensor in inputs), targets[:, :longest]
         return inputs, targets
+
+
+def joined(first: Examples, second: Examples) -> Examples:
+    """Return the examples of both; sentences are padded to the same length."""
+    parts = (first, second)
+    inputs = tuple(_stacked(pair, 0) for pair in zip(*(part.inputs for part in parts), strict=True))
+    lengths = [part.lengths for part in parts if part.lengths is not None]
+    targets = _stacked([part.targets for part in parts], IGNORE)
+    return Examples(inputs, targets, torch.cat(lengths) if lengths else None)
+
+
+def _stacked(tensors: Sequence[Tensor], padding: int) -> Tensor:
+    if tensors[0].shape[1:] == tensors[1].shape[1:]:
+        return torch.cat(list(tensors))
+    width = max(tensor.shape[1] for tensor in tensors)
+    return torch.cat(
+        [
+            F.pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, width - tensor.shape[1]], value=padding)
+            for tensor in tensors
+        ]
+    )

@@ -16,7 +16,8 @@ class Observer:
     """Sums the class probabilities of every instance over the epochs (`beliefs`, (N, C)).
 
     For examples that are not trained on, `keep_history` also keeps p(y|x) after every epoch, in the form of
-    the history of training.
+    the history of training. `keep_epochs` keeps the class probabilities of every epoch one by one (`epochs`,
+    half precision, in RAM).
     """
 
     def __init__(self, examples: Examples, num_classes: int) -> None:
@@ -27,11 +28,17 @@ class Observer:
         number = len(examples) if self._tokens is None else self._tokens.num_instances
         self.beliefs = torch.zeros(number, num_classes, device=examples.targets.device)
         self.history: PredictionHistory | None = None
+        self.epochs: list[Tensor] | None = None
+        self._num_seen = 0
 
     def keep_history(self, window: int | None) -> None:
         """Keep p(y|x) of every epoch, or of the latest epochs only."""
         number, num_classes = self.beliefs.shape
         self.history = PredictionHistory(number, initial=1 / num_classes, window=window)
+
+    def keep_epochs(self) -> None:
+        """Keep the class probabilities of every epoch."""
+        self.epochs = []
 
     def see(self, outputs: Outputs) -> None:
         """Take in a batch of outputs; every instance comes once an epoch."""
@@ -41,6 +48,11 @@ class Observer:
             instances = self._tokens(instances, outputs.targets.shape[-1])
         index, prob = instances[counted], outputs.logits.softmax(-1)[counted]
         self.beliefs[index] += prob
+        if self.epochs is not None:
+            if self._num_seen % len(self.beliefs) == 0:
+                self.epochs.append(torch.zeros(self.beliefs.shape, dtype=torch.float16))
+            self.epochs[-1][index.cpu()] = prob.cpu().half()
+            self._num_seen += len(index)
         if self.history is not None:
             label_prob = prob.gather(1, outputs.targets[counted][:, None]).squeeze(1)
             self.history.append(sort_visits(index.cpu().numpy(), label_prob.cpu().numpy()))
@@ -50,6 +62,7 @@ class Observer:
         return {
             "beliefs": self.beliefs.clone(),
             "history": None if self.history is None else self.history.state_dict(),
+            "epochs": list(self.epochs or ()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -57,6 +70,9 @@ class Observer:
         self.beliefs.copy_(state["beliefs"])
         if self.history is not None:
             self.history.load_state_dict(state["history"])
+        if self.epochs is not None:
+            self.epochs = list(state["epochs"])
+            self._num_seen = len(self.epochs) * len(self.beliefs)
 
     def mean_beliefs(self, epochs: int) -> Tensor:
         """Return the class probabilities, averaged over the epochs, (N, C)."""

@@ -134,23 +134,28 @@ def show_epochs(name: str, total: int, console: Console) -> Iterator[Progress]:
 
 @contextmanager
 def show_training(
-    name: str, epochs: int, *, quiet: bool, console: Console | None = None
+    name: str, epochs: int, *, quiet: bool, num_models: int = 1, console: Console | None = None
 ) -> Iterator[OnEpoch]:
-    """Yield the function to call after every epoch of one model."""
+    """Yield the function to call after every epoch of one model, or of several, one after the other."""
     if quiet:
         yield lambda seen: None
         return
-    every = max(epochs // _LINES, 1)
-    with show_epochs(name, epochs, console or error_console()) as progress:
+    every = max(epochs * num_models // _LINES, 1)
+    with show_epochs(name, epochs * num_models, console or error_console()) as progress:
+        model, last = 0, epochs
 
         def on_epoch(seen: EpochSeen) -> None:
+            nonlocal model, last
+            if seen.epoch <= last:  # the next model
+                model += 1
+                progress.recount(1 - seen.epoch)  # a resumed run skips its first epochs
+            last = seen.epoch
+            which = f", judge {model} of {num_models}" if num_models > 1 else ""
             phase = "" if seen.emphasises else ", burn-in"
             text = f"validation error {seen.test_error:.1f} %{phase}"
-            if not progress.pace.done:
-                progress.recount(1 - seen.epoch)  # a resumed run skips its first epochs
-            progress.count(f"{name}: {text}")
+            progress.count(f"{name}{which}: {text}")
             if seen.epoch % every == 0 or seen.epoch == epochs:
-                progress.log(f"{name}: epoch {seen.epoch} of {epochs}, {text}{progress.and_left()}")
+                progress.log(f"{name}{which}: epoch {seen.epoch} of {epochs}, {text}{progress.and_left()}")
 
         yield on_epoch
 

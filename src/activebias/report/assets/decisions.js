@@ -124,7 +124,20 @@ Report.decisions = (() => {
     if (Report.main.chosen() !== null) Report.main.choose(Report.main.chosen());
   }
 
+  /** A menu gives the focus back after a choice with the mouse, so that the letter keys decide again.
+      A choice with the keyboard keeps the focus: the next arrow key goes on in the menu. Escape leaves it. */
+  function leaveMenus() {
+    let typedIn = null;
+    addEventListener("focusin", () => { typedIn = null; });
+    addEventListener("keydown", (event) => {
+      typedIn = event.target;
+      if (event.key === "Escape" && event.target.matches?.("select")) event.target.blur();
+    });
+    addEventListener("change", ({ target }) => { if (target.matches?.("select") && target !== typedIn) target.blur(); });
+  }
+
   function start() {
+    leaveMenus();
     byId("export-corrections").addEventListener("click", () => Report.table.download(csv(), "corrections.csv"));
     byId("forget").addEventListener("click", forget);
     addEventListener("keydown", (event) => {

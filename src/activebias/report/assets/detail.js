@@ -77,8 +77,8 @@ Report.detail = (() => {
       verdict(run, i),
       Report.decisions.controls(i),
       conflict(run, i),
-      columns.validates?.[i] ? make("p", { class: "note" }, "It is in the validation part: the model never trained on it.") : null,
-      make("p", { class: "chart-title" }, `Probability of the label ${columns.validates?.[i] ? "after every epoch" : "in training"}`),
+      columns.validates?.[i] && run.judges === 1 ? make("p", { class: "note" }, "It is in the validation part: the model never trained on it.") : null,
+      make("p", { class: "chart-title" }, `Probability of the label ${when(run, i)}`),
       chart,
       terms([
         ["Score", decimal(columns.score[i])],
@@ -93,6 +93,12 @@ Report.detail = (() => {
     byId("detail-body").hidden = false;
     byId("detail-empty").hidden = true;
     return Report.plots.probabilities(chart, run, i);
+  }
+
+  /** When the probabilities in the chart were predicted. */
+  function when(run, i) {
+    if (run.judges > 1) return `after the epochs that count, mean of ${run.judges} judges`;
+    return run.columns.validates?.[i] ? "after every epoch" : "in training";
   }
 
   function chartText(run, i) {
