@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
-from activebias.internal import Visits, as_tensor, draw_directly, native, own_scores, sort_visits
+from activebias.internal import (
+    Visits,
+    as_tensor,
+    draw_directly,
+    native,
+    own_scores,
+    rows_of_state,
+    sort_visits,
+)
 
 # The number of rows whose scores are computed at once, to limit RAM.
 _ROWS = 1 << 18
@@ -69,19 +77,10 @@ class StackedMemory:
             window=self.history.window,
             device=self.device,
         )
-        state = self.history.state_dict()
-        chosen.history.load_state_dict(
-            {
-                "values": self._by_model(state["values"])[positions].flatten(0, 1),
-                "count": self._by_model(state["count"])[positions].flatten(0, 1),
-                "num_overwritten": state["num_overwritten"],
-            }
-        )
+        rows = positions[:, None] * self.num_instances + torch.arange(self.num_instances, device=self.device)
+        chosen.history.load_state_dict(rows_of_state(self.history.state_dict(), rows.flatten()))
         chosen.rescore()
         return chosen
-
-    def _by_model(self, rows: Tensor) -> Tensor:
-        return rows.view(self.num_models, self.num_instances, *rows.shape[1:])
 
     def _rows(self, index: Tensor) -> Tensor:
         """Return the rows in the history of the models' instances (K, …)."""
@@ -93,10 +92,11 @@ class StackedMemory:
             return False
         if self.methods[0].order == "scan":
             return self.history.make_room(2)
-        # Generous, as in `ActiveBias`, because an entry without room is lost.
-        mean = self.scores.mean(-1, keepdim=True)
-        largest = float(emphasis.weights(self.scores, mean).max()) if emphasises else 1.0
-        return self.history.make_room(32 + 4 * round(largest))
+        expected = torch.ones_like(self.scores)
+        if emphasises:
+            drawn = emphasis.weights(self.scores, self.scores.mean(-1, keepdim=True))
+            expected = torch.where(self._draw_uniformly.mask.view(-1, 1), expected, drawn)
+        return self.history.make_room_for_draws(expected.flatten())
 
     def weights(self, index: Tensor) -> Tensor:
         """Return the current v of the given instances (K, …) of the models."""
