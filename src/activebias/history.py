@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 
 from activebias import checks
 from activebias._arrays import Array, as_tensor, namespace, native
-from activebias.rows import LARGEST_MOVED, SHARE, UNIT, FixedRows, RaggedRows, parts, ragged, with_share
+from activebias.rows import RaggedRows, ragged
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
@@ -116,21 +117,16 @@ class PredictionHistory:
         self.device = count.device
         self._count: Array = native(count)  # a NumPy array on a CPU, a tensor on a GPU
         self.on_gpu = isinstance(self._count, torch.Tensor)  # then nobody looks at values within an epoch
-        self._rows_move = not self.on_gpu
-        if path is not None and (window is None or self.device.type != "cpu"):
-            raise ValueError(
-                "A history in a memory-mapped file needs a fixed `window` and `device='cpu'`, but got "
-                f"window={window!r}, device={str(self.device)!r}."
-            )
-        dtype = STORAGE[storage]
-        self._rows: FixedRows | RaggedRows
-        if self.window is None:
-            self._rows = RaggedRows(num_instances, dtype=dtype, device=self.device)
+        # Full rows, or a table of rings.
+        self._rows: RaggedRows | None = None
+        self._table: Array = None
+        first = native(encode(torch.tensor(initial, device=self.device), storage))
+        if self.window is None and path is None:
+            self._rows = RaggedRows(num_instances, dtype=STORAGE[storage], device=self.device)
+            self._rows.values[:] = first
         else:
-            self._rows = FixedRows(num_instances, self.window, dtype=dtype, device=self.device, path=path)
-        self._rows.values[:: self._rows.width] = native(
-            encode(torch.tensor(initial, device=self.device), storage)
-        )
+            self._table = self._make_table(path)
+            self._table[:, 0] = first
 
     def _count_dtype(self) -> torch.dtype:
         """In a window the count stays below 2·window, so that one byte is mostly enough."""
@@ -138,10 +134,36 @@ class PredictionHistory:
             return torch.int32
         return torch.uint8 if self.window <= 127 else torch.int16
 
+    def _make_table(self, path: str | PathLike[str] | None) -> Array:
+        shape, dtype = (self.num_instances + 1, self.window or 0), STORAGE[self.storage]
+        if path is None:
+            return native(torch.zeros(shape, dtype=dtype, device=self.device))
+        if self.window is None or self.device.type != "cpu":
+            raise ValueError(
+                "A history in a memory-mapped file needs a fixed `window` and `device='cpu'`, but got "
+                f"window={self.window!r}, device={str(self.device)!r}."
+            )
+        size = Path(path).stat().st_size if Path(path).exists() else 0
+        if size not in (0, shape[0] * shape[1] * dtype.itemsize):
+            raise FileExistsError(
+                f"{path} exists, and is no history of {self.num_instances} instances with window "
+                f"{self.window} and storage {self.storage!r}: remove it, or name another file."
+            )
+        return np.memmap(path, dtype=self.storage, mode="w+", shape=shape)
+
+    @property
+    def _values(self) -> Array:
+        """All entries, flat."""
+        return self._table.reshape(-1) if self._rows is None else self._rows.values
+
+    def _place(self, index: Array) -> tuple[Array, Array]:
+        """Return the positions of the first entries of instances, and how many entries have room."""
+        return (index * self.window, self.window) if self._rows is None else self._rows.place(index)
+
     @property
     def in_file(self) -> bool:
         """Whether the history is in a memory-mapped file."""
-        return isinstance(self._rows.values, np.memmap)
+        return isinstance(self._table, np.memmap)
 
     @property
     def stored_initial(self) -> float:
@@ -152,18 +174,18 @@ class PredictionHistory:
     @property
     def capacity(self) -> int:
         """How many entries have room, of the instance with the most room; asking waits for the device."""
-        rows = self._rows
-        return rows.width if isinstance(rows, FixedRows) else int(rows.room()[:-1].max())
+        return self.window or 0 if self._rows is None else int(self._rows.room()[:-1].max())
 
     @property
     def num_bytes(self) -> int:
         """How many bytes the history takes."""
-        return int(self._rows.num_bytes + self._count.nbytes)
+        stored = self._table.nbytes if self._rows is None else self._rows.num_bytes
+        return int(stored + self._count.nbytes)
 
     @property
     def num_overwritten(self) -> int:
         """How many entries of a full history on a GPU found no room; asking waits for the device."""
-        if isinstance(self._rows, FixedRows):
+        if self._rows is None:
             return 0
         return self._num_overwritten + int((self._count - self._rows.room()).clip(0)[:-1].sum())
 
@@ -181,15 +203,15 @@ class PredictionHistory:
         after = count + visits.multiplicity
         if on_gpu:
             self._captured |= torch.cuda.is_current_stream_capturing()
-        if self._rows_move and isinstance(self._rows, RaggedRows):
+        if self._rows is not None:
             self._rows.make_place(index, visits.turn == 0, after, self._count)
-        first, room = self._rows.place(index)
+        first, room = self._place(index)
         position = first + (count + visits.turn) % room
         if not isinstance(visits.turn, int):
             # More visits in one batch than there is room for: only the latest are kept.
             nowhere = 0 if self.window is None else self.num_instances * self.window
             position = xp.where(visits.turn < visits.multiplicity - room, nowhere, position)
-        self._rows.values[position] = encode(visits.prob, self.storage)
+        self._values[position] = encode(visits.prob, self.storage)
         if self.window is not None:
             after = after % self.window + self.window * (after >= self.window)
         self._count[index] = xp.asarray(after, dtype=self._count.dtype)
@@ -202,27 +224,28 @@ class PredictionHistory:
     def rows(self, index: Array) -> tuple[Array, Array]:
         """Return what `put_back` needs to undo an `append` to `index`."""
         # An entry of a full history stands behind the others, and is gone with its count.
-        return None if self.window is None else self._rows.read(index, self.window), self._count[index]
+        return None if self._rows is not None else self._table[index], self._count[index]
 
     def put_back(self, index: Array, rows: tuple[Array, Array]) -> None:
         """Undo every `append` to `index` since `rows`."""
-        ring, self._count[index] = rows
-        if isinstance(self._rows, FixedRows):
-            self._rows.table[index] = ring
+        rings, self._count[index] = rows
+        if rings is not None:
+            self._table[index] = rings
 
     def entries(self, index: Array) -> tuple[Array, Array]:
         """Return the stored probabilities of `index`, (…, L) in no order, and how many of the L count.
 
         This is what `estimate` takes. On a CPU the arrays are NumPy's.
         """
-        if isinstance(index, torch.Tensor):
-            count, width = self._count[index].long().clip(max=self._rows.place(index)[1]), self._rows.width
-        elif self.window is None:
-            count = self._count[index].astype(np.int64)
-            width = int(count.max(initial=0))
+        xp = torch if isinstance(index, torch.Tensor) else np
+        count = xp.asarray(self._count[index], dtype=xp.int64)
+        if self._rows is not None:
+            rows, count = self._rows.read(index, count)
         else:
-            count, width = np.minimum(self._count[index].astype(np.int64), self.window), self.window
-        return decode(self._rows.read(index, width), self.storage), count
+            # NumPy's `take` copies whole rows, in half the time of indexing.
+            rows = self._table[index] if xp is torch else self._table.take(index, axis=0)
+            count = count.clip(max=self.window) if xp is torch else np.minimum(count, self.window)
+        return decode(rows, self.storage), count
 
     def chunks(self) -> Iterator[torch.Tensor]:
         """Yield the indices of all instances, some at a time."""
@@ -239,30 +262,26 @@ class PredictionHistory:
             index = torch.arange(self.num_instances, device=self.device)
         index = checks.index_tensor(index, self.device)
         checks.index_range(index.cpu(), self.num_instances)
-        position, valid = self._positions(index)
-        values: torch.Tensor = decode(as_tensor(self._rows.values)[position], self.storage)
-        return values.masked_fill(~valid, 0.0), valid
-
-    def _positions(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return where the entries of the given instances are stored, oldest first, and which count."""
-        count, (first, room) = as_tensor(self._count)[index].long(), self._place(index)
+        count, (first, room) = as_tensor(self._count)[index].long(), self._place_of(index)
         kept = count.minimum(room)
         turn = torch.arange(int(kept.max()) if kept.numel() else 0, device=self.device)
         valid = turn < kept[..., None]
         oldest = torch.where(count > room, count % room, 0)
-        slot = (oldest[..., None] + turn) % room[..., None]
-        return torch.where(valid, first[..., None] + slot, 0), valid
-
-    def _place(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        first, room = self._rows.place(native(index))
-        return as_tensor(first), torch.full_like(index, room) if isinstance(room, int) else as_tensor(room)
+        slot = torch.where(valid, (oldest[..., None] + turn) % room[..., None], 0)
+        values: torch.Tensor = decode(as_tensor(self._values)[first[..., None] + slot], self.storage)
+        return values.masked_fill(~valid, 0.0), valid
 
     def latest(self, index: torch.Tensor) -> torch.Tensor:
         """Return the newest entry of the given instances, float32."""
-        first, room = self._place(index)
+        first, room = self._place_of(index)
         slot = (as_tensor(self._count)[index].long() - 1) % room
-        newest: torch.Tensor = decode(as_tensor(self._rows.values)[first + slot], self.storage)
+        newest: torch.Tensor = decode(as_tensor(self._values)[first + slot], self.storage)
         return newest
+
+    def _place_of(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what `_place` does, as tensors."""
+        first, room = self._place(native(index))
+        return as_tensor(first), torch.full_like(index, room) if isinstance(room, int) else as_tensor(room)
 
     def make_room(self, num_entries: int) -> bool:
         """Make sure that every instance has room for `num_entries` more; waits for the device.
@@ -271,43 +290,20 @@ class PredictionHistory:
 
         A CUDA graph that holds `append` holds the storage's address too: make room before the capture.
         """
-        if isinstance(self._rows, FixedRows) or self._captured:
+        if self._rows is None or self._captured:
             return False
-        self._straighten()
-        had_moved, self._rows_move = self._rows_move, not self.on_gpu
-        moved = had_moved is not self._rows_move
-        if bool((self._count + num_entries > self._rows.room())[:-1].any()):
-            # By half at least, so that copies are rare and graphs last.
-            moved |= self._rows.lay_out(self._count, self._count + (self._count // 2).clip(num_entries))
-        return self._widen(self.capacity) or moved
+        self._num_overwritten += self._rows.straighten(self._count)
+        return self._rows.make_room(self._count, num_entries)
 
     def make_room_for_draws(self, expected: torch.Tensor) -> bool:
         """Make room on a GPU for an epoch that visits each instance about so often, (N,); waits for it.
 
         A row that gets more visits moves in the step. Returns whether the storage has moved.
         """
-        if isinstance(self._rows, FixedRows) or self._captured:
+        if self._rows is None or self._captured:
             return False
-        self._straighten()
-        had_moved, self._rows_move = self._rows_move, True
-        count = self._count[:-1]
-        generous = 32 + 4 * expected
-        wanted = count + 1 + expected + 2 * expected.sqrt()
-        wanted = torch.where(wanted > LARGEST_MOVED, count + generous, wanted).long()
-        widest = int(wanted.max() + generous.max())
-        spare = widest + int(count.sum()) // SHARE
-        moved = self._rows.lay_out(self._count, torch.cat([wanted, wanted.new_ones(1)]), spare=spare)
-        if widest > self._rows.width:
-            moved |= self._widen(widest + widest // 4)
-        return moved or not had_moved
-
-    def _widen(self, num_entries: int) -> bool:
-        """Let a step on a GPU read so many entries of a row; return whether it read fewer."""
-        assert isinstance(self._rows, RaggedRows)
-        widens = num_entries > self._rows.width
-        if widens:
-            self._rows.width = -(-num_entries // UNIT) * UNIT
-        return widens
+        self._num_overwritten += self._rows.straighten(self._count)
+        return self._rows.make_room_for_draws(self._count, expected)
 
     @contextmanager
     def own_capture(self) -> Iterator[None]:
@@ -318,39 +314,18 @@ class PredictionHistory:
         finally:
             self._captured = captured
 
-    def _straighten(self) -> None:
-        """Bring the oldest entry of the rows that overflowed, on a GPU, to the front."""
-        if not self.on_gpu or isinstance(self._rows, FixedRows):
-            return
-        overflowed = (self._count > self._rows.room())[:-1].nonzero().squeeze(1)
-        if not overflowed.numel():
-            return
-        self._num_overwritten = self.num_overwritten
-        position, valid = self._positions(overflowed)
-        first, room = self._place(overflowed)
-        values = self._rows.values
-        values[ragged(first, room)] = values[position[valid]]
-        self._count[overflowed] = room.to(self._count.dtype)
-
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything stored: with a window as a table, else row behind row."""
-        self._straighten()
-        count, rows = self._count[:-1], self._rows
-        if isinstance(rows, FixedRows):
-            values = as_tensor(rows.table)[:-1, : min(rows.width, int(count.max()))].clone()
+        """Return a copy of everything stored: the rows one behind the other, or the table of rings."""
+        if self._rows is None:
+            values = as_tensor(self._table)[:-1, : int(self._count[:-1].max())].clone()
         else:
-            values = torch.cat([as_tensor(rows.values[each]) for each in self._rows_by_part()])
+            self._num_overwritten += self._rows.straighten(self._count)
+            values = self._rows.joined(self._count[:-1])
         return {
             "values": values,
-            "count": as_tensor(count).clone(),
+            "count": as_tensor(self._count)[:-1].clone(),
             "num_overwritten": self._num_overwritten,
         }
-
-    def _rows_by_part(self) -> Iterator[Array]:
-        """Yield the positions of all entries of a full history, row behind row, some rows at a time."""
-        for part in parts(self.num_instances):
-            index = native(torch.arange(part.start, part.stop, device=self.device))
-            yield ragged(self._rows.place(index)[0], self._count[part])
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise if `state` does not fit."""
@@ -373,37 +348,26 @@ class PredictionHistory:
         if not torch.stack(values.aminmax()).isfinite().all():
             raise ValueError("The stored history has entries that are not finite.")
         checks.integer("num_overwritten", state["num_overwritten"], at_least=0)
-        if self._captured and isinstance(self._rows, RaggedRows):
-            fits = int(count.max()) <= self._rows.width and self._rows.fits(with_share(count))
-            if not fits:
-                raise ValueError(
-                    "The state needs a larger storage, but a CUDA graph holds this one's address: load the "
-                    "state before the capture."
-                )
+        if self._captured and self._rows is not None and not self._rows.fits(count):
+            raise ValueError(
+                "The state needs a larger storage, but a CUDA graph holds this one's address: load the state "
+                "before the capture."
+            )
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Take over what `state_dict` returned; return whether the storage has moved."""
         self.check_state(state)
-        values, count = state["values"].to(self.device), state["count"].to(self.device)
         self._num_overwritten = state["num_overwritten"]
-        as_tensor(self._count)[:-1] = count
-        if isinstance(self._rows, FixedRows):
-            as_tensor(self._rows.table)[:-1, : values.shape[1]] = values
-            return False
-        moved = self._rows.lay_out(self._count * 0, with_share(self._count))
-        first = 0
-        for positions in self._rows_by_part():
-            self._rows.values[positions] = native(values[first : first + len(positions)])
-            first += len(positions)
-        return self._widen(self.capacity) or moved
+        as_tensor(self._count)[:-1] = state["count"].to(self.device)
+        values = state["values"].to(self.device)
+        if self._rows is not None:
+            return self._rows.load(values, self._count)
+        as_tensor(self._table)[:-1, : values.shape[1]] = values
+        return False
 
 
 def rows_of_state(state: dict[str, Any], index: torch.Tensor) -> dict[str, Any]:
     """Return the state of a history that has only the given rows, in this order."""
     values, count = state["values"], state["count"].long()
-    if values.dim() == 1:
-        first = count.cumsum(0) - count
-        index_of_values = ragged(first[index], count[index])
-    else:
-        index_of_values = index
-    return {**state, "values": values[index_of_values], "count": state["count"][index]}
+    kept = index if values.dim() == 2 else ragged((count.cumsum(0) - count)[index], count[index])
+    return {**state, "values": values[kept], "count": state["count"][index]}

@@ -1,13 +1,11 @@
-"""Where the entries of histories are stored: rows of one length, or each of its own, in one array."""
+"""Rows of different lengths in one array: the storage of full histories."""
 
 from collections.abc import Iterator
-from os import PathLike
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from activebias._arrays import Array, namespace, native
+from activebias._arrays import Array, as_tensor, namespace, native
 
 # A row begins at a whole unit of so many entries: units are copied faster than entries, and the number of a
 # unit fits into four bytes.
@@ -21,45 +19,6 @@ LARGEST_MOVED = 1024
 
 # Rows that are copied at a time, to limit RAM.
 AT_ONCE = 2**16
-
-
-class FixedRows:
-    """Rows of one width, in RAM or in a memory-mapped file; one more than `num_rows`."""
-
-    def __init__(
-        self,
-        num_rows: int,
-        width: int,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
-        path: str | PathLike[str] | None = None,
-    ) -> None:
-        """Begin with zeros."""
-        self.width = width
-        shape = (num_rows + 1, width)
-        if path is None:
-            self.table: Array = native(torch.zeros(shape, dtype=dtype, device=device))
-        else:
-            size = Path(path).stat().st_size if Path(path).exists() else 0
-            if size not in (0, shape[0] * shape[1] * dtype.itemsize):
-                raise FileExistsError(
-                    f"{path} exists, and is no history of {num_rows} instances with window {width} and "
-                    f"storage {str(dtype).split('.')[-1]!r}: remove it, or name another file."
-                )
-            self.table = np.memmap(path, dtype=str(dtype).split(".")[-1], mode="w+", shape=shape)
-        self.values: Array = self.table.reshape(-1)
-        self.num_bytes = int(self.table.nbytes)
-
-    def place(self, index: Array) -> tuple[Array, int]:
-        """Return the positions in `values` of the first entries of rows, and how many entries have room."""
-        return index * self.width, self.width
-
-    def read(self, index: Array, width: int) -> Array:
-        """Return a copy of the first `width` entries of the given rows."""
-        # NumPy's `take` copies whole rows, in half the time of indexing.
-        rows = self.table[index] if isinstance(index, torch.Tensor) else self.table.take(index, axis=0)
-        return rows[..., :width]
 
 
 class RaggedRows:
@@ -79,8 +38,13 @@ class RaggedRows:
         self._start: Array = native(start)
         self._room: Array = native(torch.ones_like(start))
         self._end: Array = native(torch.full((), num_rows + 1, dtype=torch.int64, device=device))
-        self.values: Array = native(torch.zeros((num_rows + 1) * UNIT, dtype=dtype, device=device))
-        self.width = UNIT  # on a GPU no row has room for more
+        self.values: Array = native(torch.zeros((num_rows + 2) * UNIT, dtype=dtype, device=device))
+        # No row has room for more, and behind the last row the array goes on for so many entries: so many
+        # can be read from the beginning of any row.
+        self.width = UNIT
+        self._moves_in_step = False
+        # On a CPU, the units of every row while all rows have the same number and stand in order, else 0.
+        self._stride = 1
 
     @property
     def num_bytes(self) -> int:
@@ -93,53 +57,68 @@ class RaggedRows:
 
     def place(self, index: Array) -> tuple[Array, Array]:
         """Return the positions in `values` of the first entries of rows, and how many entries have room."""
-        xp = namespace(index)
-        start, room = (xp.asarray(each[index], dtype=xp.int64) for each in (self._start, self._room))
-        return start * UNIT, room * UNIT
+        xp = torch if isinstance(index, torch.Tensor) else np
+        return xp.asarray(self._start[index], dtype=xp.int64) * UNIT, self._room[index] * UNIT
 
-    def read(self, index: Array, width: int) -> Array:
-        """Return a copy of the first `width` entries of the given rows, with anything behind a row's end."""
-        xp, units = namespace(index), self.values.reshape(-1, UNIT)
-        start = xp.asarray(self._start[index], dtype=xp.int64)
-        place = start[..., None] + xp.arange(-(-width // UNIT), device=index.device)
-        rows = units[place.clip(max=len(units) - 1)] if xp is torch else units.take(place, 0, mode="clip")
-        return rows.reshape(*index.shape, -1)[..., :width]
+    def read(self, index: Array, count: Array) -> tuple[Array, Array]:
+        """Return a copy of rows of `count` entries, with anything behind their ends; on a GPU `width` wide.
 
-    def make_place(self, index: Array, first: Array, after: Array, count: Array) -> None:
-        """Move the full rows of a batch, which will have `after` entries.
-
-        `first` marks the first of equal rows. `count` says how many entries each of all rows has.
+        Also returns how many entries count. On a GPU a row may have counted more than it has room for.
         """
         if isinstance(index, torch.Tensor):
-            self._move_in_step(index, first, after)
+            unit = self._start[index].long()[..., None] + torch.arange(
+                self.width // UNIT, device=index.device
+            )
+            return self.values.view(-1, UNIT)[unit].flatten(-2), count.minimum(self._room[index] * UNIT)
+        width, values = int(count.max(initial=0)), self.values
+        if self._stride:
+            every = slice(UNIT, UNIT + (len(self._room) - 1) * self._stride * UNIT)
+            return values[every].reshape(-1, self._stride * UNIT).take(index, axis=0)[..., :width], count
+        # As an array that has, from every unit on, one item as long as a row to read: NumPy copies it whole.
+        size = -(-width // UNIT) * UNIT
+        item, step = np.dtype((np.void, size * values.itemsize)), (UNIT * values.itemsize,)
+        rows = np.ndarray((len(values) - size) // UNIT + 1, item, values, 0, step)[self._start[index]]
+        return rows.view(values.dtype).reshape(*index.shape, size)[..., :width], count
+
+    def make_place(self, index: Array, first: Array, after: Array, count: Array) -> None:
+        """Move the rows of a batch that have no room for `after` entries.
+
+        `first` marks the first of equal rows. `count` is how many entries each of all rows has.
+        """
+        if isinstance(index, torch.Tensor):
+            if self._moves_in_step:
+                self._make_place_in_step(index, first, after)
             return
-        full = np.flatnonzero((after > self._room[index] * UNIT) & first)
-        if not full.size:
+        full = after > self._room[index] * UNIT
+        if not np.count_nonzero(full):
             return
+        full &= first
         index, after = index[full], after[full]
         room = _larger(after)
         end = room.cumsum() + self._end
-        if end[-1] * UNIT > len(self.values):
+        width = max(self.width, int(room.max()) * UNIT)
+        if self._stride or end[-1] * UNIT + width > len(self.values):
             wanted = with_share(count)
             wanted[index] = with_share(after)
-            self.lay_out(count, wanted)
+            self._lay_out(count, wanted)
             return
-        units, used = self.values.reshape(-1, UNIT), self._room[index]
-        units[ragged(end - room, used)] = units[ragged(self._start[index], used)]
+        units, used = _units(self.values), self._room[index]
+        units[ragged(end - room, used)] = units.take(ragged(self._start[index], used))
         self._start[index], self._room[index], self._end[...] = end - room, room, end[-1]
+        self.width = width
 
-    def _move_in_step(self, index: torch.Tensor, first: torch.Tensor, after: torch.Tensor) -> None:
-        """Move rows without waiting for the device; a row that finds no place stays."""
+    def _make_place_in_step(self, index: torch.Tensor, first: torch.Tensor, after: torch.Tensor) -> None:
+        """Do so without waiting for a GPU; a row that finds no place stays."""
         units, widest, nowhere = self.values.view(-1, UNIT), self.width // UNIT, len(self._room) - 1
         used, limit = self._room[index].long(), min(LARGEST_MOVED // UNIT, widest - 1)
         moves = first & (after > used * UNIT) & (used <= limit) & (index < nowhere)
         room = torch.where(moves, _larger(after).clip(max=widest), 0)
         end = room.cumsum(0) + self._end
-        moves &= end <= len(units)
+        moves &= end + widest <= len(units)
         room = torch.where(moves, room, 0)
         start = torch.where(moves, end - room, 0)
         offset = torch.arange(limit, device=index.device)
-        source = (self._start[index].long()[:, None] + offset).clip(max=len(units) - 1)
+        source = self._start[index].long()[:, None] + offset
         copied = moves[:, None] & (offset < used[:, None])
         units[torch.where(copied, start[:, None] + offset, 0)] = units[source]
         row = torch.where(moves, index, nowhere)
@@ -147,26 +126,87 @@ class RaggedRows:
         self._room[row] = room.clip(1).int()
         self._end += room.sum()
 
-    def fits(self, wanted: Array) -> bool:
-        """Return whether there is room for so many entries in the rows, without another array."""
-        return self._length(wanted) * UNIT <= len(self.values)
+    def make_room(self, count: Array, num_entries: int) -> bool:
+        """Give every row room for `num_entries` more, if one has less; return whether a graph must go."""
+        moved, self._moves_in_step = self._moves_in_step, False
+        if bool((count + num_entries > self.room())[:-1].any()):
+            # By half at least, so that copies are rare and graphs last.
+            moved |= self._lay_out(count, count + (count // 2).clip(num_entries))
+        return moved
 
-    @staticmethod
-    def _length(wanted: Array) -> int:
-        return int(((wanted + (UNIT - 1)) // UNIT)[:-1].sum()) + 1
+    def make_room_for_draws(self, count: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Give every row room for the `expected` number of visits, and let rows move in a step on a GPU."""
+        moved, self._moves_in_step = not self._moves_in_step, True
+        most = 32 + 4 * expected
+        wanted = count[:-1] + 1 + expected + 2 * expected.sqrt()
+        wanted = torch.where(wanted > LARGEST_MOVED, count[:-1] + most, wanted).long()
+        width = int(wanted.max() + most.max())
+        if width > self.width:
+            width += width // 4  # graphs hold it
+        wanted = torch.cat([wanted, wanted.new_ones(1)])
+        return self._lay_out(count, wanted, width=width, spare=int(count.sum()) // SHARE) or moved
 
-    def lay_out(self, count: Array, wanted: Array, *, spare: int = 0) -> bool:
-        """Lay all rows out anew, and keep `count` entries of each; return whether the array is another one.
+    def straighten(self, count: Array) -> int:
+        """Bring the oldest entry of rows that overflowed, on a GPU, to the front, and correct their `count`.
 
-        Every row gets room for the `wanted` number of entries, and at least `spare` entries fit behind the
-        rows. On a GPU the array stays if it is large enough, because graphs hold its address.
+        Returns how many entries were overwritten.
         """
+        if not isinstance(count, torch.Tensor):
+            return 0
+        overflowed = (count > self.room())[:-1].nonzero().squeeze(1)
+        first, room = self.place(overflowed)
+        surplus = count[overflowed] - room
+        position, length = ragged(first, room), room.repeat_interleave(room)
+        turned = ragged(surplus, room) % length
+        self.values[position] = self.values[first.repeat_interleave(room) + turned]
+        count[overflowed] = room
+        return int(surplus.sum())
+
+    def joined(self, count: Array) -> torch.Tensor:
+        """Return a copy of the entries of all rows, one row behind the other."""
+        return torch.cat([as_tensor(self.values[each]) for each in self._positions(count)])
+
+    def load(self, values: torch.Tensor, count: Array) -> bool:
+        """Take over what `joined` returned; return whether a graph must go."""
+        moved, first = self._lay_out(count * 0, with_share(count)), 0
+        for each in self._positions(count[:-1]):
+            self.values[each] = native(values[first : first + len(each)])
+            first += len(each)
+        return moved
+
+    def _positions(self, count: Array) -> Iterator[Array]:
+        """Yield the positions of the entries of all rows, some rows at a time."""
         xp = namespace(count)
-        needed = self._length(wanted) + spare // UNIT
-        if needed >= 2**31:
+        for part in _parts(len(count)):
+            yield ragged(xp.asarray(self._start[part], dtype=xp.int64) * UNIT, count[part])
+
+    def fits(self, count: torch.Tensor) -> bool:
+        """Return whether so many entries in each row, but the last, can be loaded in place."""
+        wanted = with_share(torch.cat([count, count[:1]]))
+        return self._needed(wanted) <= len(self.values) and int(wanted.max()) <= self.width
+
+    def _needed(self, wanted: Array) -> int:
+        return (int(((wanted + (UNIT - 1)) // UNIT)[:-1].sum()) + 1) * UNIT + self.width
+
+    def _lay_out(self, count: Array, wanted: Array, *, width: int = UNIT, spare: int = 0) -> bool:
+        """Lay all rows out anew, and keep `count` entries of each.
+
+        Every row gets room for the `wanted` number of entries. No row may ever need more than `width`. At
+        least `spare` entries fit behind the rows. Returns whether array or width are others than before. On a
+        GPU both stay if they are large enough, because graphs hold them.
+        """
+        xp, before = namespace(count), (self.width, len(self.values))
+        self._stride = 0
+        if xp is np and wanted[:-1].max() <= wanted[:-1].mean() * (1 + 1 / SHARE) + 1:
+            wanted[:] = wanted.max()
+            self._stride = -(-int(wanted[0]) // UNIT)
+        width = -(-max(width, int(wanted.max())) // UNIT) * UNIT
+        self.width = max(width, self.width) if xp is torch else width
+        needed = self._needed(wanted) + spare
+        if needed >= 2**31 * UNIT:
             raise MemoryError(f"A full history has room for {2**31 * UNIT} entries at most: set a `window`.")
-        stays = xp is torch and needed * UNIT <= len(self.values)
-        length = len(self.values) if stays else (needed + needed // SHARE) * UNIT
+        stays = xp is torch and needed <= len(self.values)
+        length = len(self.values) if stays else -(-(needed + needed // SHARE) // UNIT) * UNIT
         with torch.inference_mode(False):  # a tensor made under inference can never change outside of it
             new = xp.zeros(length, dtype=self.values.dtype, device=self.values.device)
         room = (wanted + (UNIT - 1)) // UNIT
@@ -174,16 +214,24 @@ class RaggedRows:
         for each in (room, used):
             each[-1:] = 0
         end = room.cumsum(0) + 1
-        before, after = self.values.reshape(-1, UNIT), new.reshape(-1, UNIT)
-        for rows in parts(len(count)):
-            after[ragged((end - room)[rows], used[rows])] = before[ragged(self._start[rows], used[rows])]
+        source, target = _units(self.values), _units(new)
+        for rows in _parts(len(count)):
+            target[ragged((end - room)[rows], used[rows])] = source[ragged(self._start[rows], used[rows])]
         self._start[...], self._room[...], self._end[...] = end - room, room, end[-1]
         self._start[-1:], self._room[-1:] = 0, 1
         if stays:
             self.values.copy_(new)
         else:
             self.values = new
-        return not stays
+        return before != (self.width, len(self.values))
+
+
+def _units(values: Array) -> Array:
+    """Return a view of the entries, unit by unit."""
+    if isinstance(values, torch.Tensor):
+        return values.view(-1, UNIT)
+    # A number for a unit: NumPy copies numbers ten times as fast as short rows.
+    return values.view(np.complex128 if values.itemsize == 4 else np.float64)
 
 
 def with_share(count: Array) -> Array:
@@ -209,7 +257,7 @@ def ragged(first: Array, length: Array) -> Array:
     return repeated + xp.arange(len(repeated), device=length.device)
 
 
-def parts(number: int) -> Iterator[slice]:
+def _parts(number: int) -> Iterator[slice]:
     """Yield all rows, some at a time."""
     for first in range(0, number, AT_ONCE):
         yield slice(first, min(first + AT_ONCE, number))
