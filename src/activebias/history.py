@@ -244,8 +244,16 @@ class PredictionHistory:
         else:
             # NumPy's `take` copies whole rows, in half the time of indexing.
             rows = self._table[index] if xp is torch else self._table.take(index, axis=0)
-            count = count.clip(max=self.window) if xp is torch else np.minimum(count, self.window)
+            count = count.clip(max=self.window) if xp is torch else np.minimum(count, self.capacity)
         return decode(rows, self.storage), count
+
+    def stored(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return all stored entries, flat; where those of `index` begin, and how many there are.
+
+        For kernels. The entries of an instance stand one behind the other, in no order.
+        """
+        first, room = self._place_of(index)
+        return as_tensor(self._values), first, as_tensor(self._count)[index].long().minimum(room)
 
     def chunks(self) -> Iterator[torch.Tensor]:
         """Yield the indices of all instances, some at a time."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
+from activebias import Estimate, Method, PredictionHistory, emphasis
 from activebias.internal import (
     Visits,
     as_tensor,
@@ -17,6 +17,7 @@ from activebias.internal import (
     rows_of_state,
     sort_visits,
 )
+from activebias.lab.side_by_side.estimates import estimate_rows
 
 # The number of rows whose scores are computed at once, to limit RAM.
 _ROWS = 1 << 18
@@ -149,9 +150,7 @@ class StackedMemory:
         # Skip leading and trailing baselines: their scores stay 0.
         rows = rows[scored[0] - models.start : scored[-1] + 1 - models.start]
         models = range(scored[0], scored[-1] + 1)
-        values, count = self.history.entries(native(rows.flatten()))
-        estimates = statistics.estimate(values, count)
-        estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimates))
+        estimated = Estimate(*(each.view(rows.shape) for each in estimate_rows(self.history, rows.flatten())))
         for method, group in self._groups:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
             if method.statistic is not None and first < last:
