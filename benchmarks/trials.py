@@ -293,8 +293,8 @@ def main():
             row = compare_orders(name, device, arguments.rounds, arguments.models)
             rows.append(row)
             print(
-                f"{name}: {row['scan_s']:.3g} s a trial of methods that scan, {row['draw_s']:.3g} s of methods "
-                f"that draw ({row['ratio']:.2f} times as long), {row['models_at_once']} models side by side",
+                f"{name}: {row['scan_s']:.3g} s a trial of a method that scans, {row['draw_s']:.3g} s of one "
+                f"that draws ({row['ratio']:.2f} times as long), {row['models_at_once']} models side by side",
                 flush=True,
             )
             continue

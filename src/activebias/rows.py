@@ -14,6 +14,9 @@ UNIT = 4
 # Rows, and the array behind them, have room for one more entry in so many.
 SHARE = 16
 
+# Entries that have room behind the rows on a GPU in any case: small data sets need no more.
+SPARE = 2**16
+
 # Larger rows do not move within a step on a GPU, where the copy is equally wide for all rows of a batch.
 LARGEST_MOVED = 1024
 
@@ -138,13 +141,16 @@ class RaggedRows:
         """Give every row room for the `expected` number of visits, and let rows move in a step on a GPU."""
         moved, self._moves_in_step = not self._moves_in_step, True
         most = 32 + 4 * expected
+        if bool((count[:-1] + most <= self.room()[:-1]).all()):
+            return moved  # `make_room` has made more
         wanted = count[:-1] + 1 + expected + 2 * expected.sqrt()
         wanted = torch.where(wanted > LARGEST_MOVED, count[:-1] + most, wanted).long()
-        width = int(wanted.max() + most.max())
+        width = int(wanted.max() + most.max()) + 96
         if width > self.width:
             width += width // 4  # graphs hold it
         wanted = torch.cat([wanted, wanted.new_ones(1)])
-        return self._lay_out(count, wanted, width=width, spare=int(count.sum()) // SHARE) or moved
+        spare = SPARE + int(count.sum()) // SHARE
+        return self._lay_out(count, wanted, width=width, spare=spare) or moved
 
     def straighten(self, count: Array) -> int:
         """Bring the oldest entry of rows that overflowed, on a GPU, to the front, and correct their `count`.
