@@ -63,7 +63,7 @@ def main():
         for row in measure(method, arguments.instances, storage):
             rows.append(row)
             print(
-                f"{row['what']:<24} longest {row['longest']:>4}, bytes by visits {row['bytes_by_visits']:.2f} "
+                f"{row['what']:<24} longest {row['longest']:>4}, bytes a visit {row['bytes_by_visits']:.2f} "
                 f"(a table: {row['table_by_visits']:.1f}), {row['cpu_seconds_an_epoch']:.3f} s an epoch",
                 flush=True,
             )

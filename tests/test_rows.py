@@ -173,3 +173,21 @@ def test_a_batch_of_a_ragged_history_may_repeat_an_instance_many_times():
     values, valid = history.values()
     assert valid.sum(1).tolist() == [1, 432, 1]
     np.testing.assert_allclose(values[1, -400:], np.linspace(0, 1, 400), atol=1e-7)
+
+
+def test_histories_are_lists_of_their_visits():
+    """Also where rows are laid out anew in the middle of a batch that other rows had room for."""
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        history, expected = ab.PredictionHistory(6, initial=0.5), [[0.5] for _ in range(6)]
+        for _ in range(12):
+            index = rng.integers(6, size=rng.integers(1, 12))
+            prob = rng.integers(64, size=len(index)) / np.float32(64)
+            history.append(sort_visits(index, prob))
+            for each, value in zip(index, prob, strict=True):
+                expected[each].append(value)
+            values, valid = history.values()
+            assert [row[kept].tolist() for row, kept in zip(values, valid, strict=True)] == expected
+            entries, count = history.entries(np.unique(index))
+            for row, number, each in zip(entries, count, np.unique(index), strict=True):
+                assert row[:number].tolist() == expected[each]

@@ -11,7 +11,7 @@ from activebias._arrays import Array, as_tensor, namespace, native
 # unit fits into four bytes.
 UNIT = 4
 
-# Rows, and the array behind them, have room for one more entry in so many.
+# Rows have room for one more entry in so many, and the array behind them for half as much.
 SHARE = 16
 
 # Entries that have room behind the rows on a GPU in any case: small data sets need no more.
@@ -96,8 +96,7 @@ class RaggedRows:
         if not np.count_nonzero(full):
             return
         full &= first
-        index, after = index[full], after[full]
-        room = _larger(after)
+        moved, room = index[full], _larger(after[full])
         end = room.cumsum() + self._end
         width = max(self.width, int(room.max()) * UNIT)
         if self._stride or end[-1] * UNIT + width > len(self.values):
@@ -105,9 +104,9 @@ class RaggedRows:
             wanted[index] = with_share(after)
             self._lay_out(count, wanted)
             return
-        units, used = _units(self.values), self._room[index]
-        units[ragged(end - room, used)] = units.take(ragged(self._start[index], used))
-        self._start[index], self._room[index], self._end[...] = end - room, room, end[-1]
+        units, used = _units(self.values), self._room[moved]
+        units[ragged(end - room, used)] = units.take(ragged(self._start[moved], used))
+        self._start[moved], self._room[moved], self._end[...] = end - room, room, end[-1]
         self.width = width
 
     def _make_place_in_step(self, index: torch.Tensor, first: torch.Tensor, after: torch.Tensor) -> None:
@@ -212,7 +211,7 @@ class RaggedRows:
         if needed >= 2**31 * UNIT:
             raise MemoryError(f"A full history has room for {2**31 * UNIT} entries at most: set a `window`.")
         stays = xp is torch and needed <= len(self.values)
-        length = len(self.values) if stays else -(-(needed + needed // SHARE) // UNIT) * UNIT
+        length = len(self.values) if stays else -(-(needed + needed // (2 * SHARE)) // UNIT) * UNIT
         with torch.inference_mode(False):  # a tensor made under inference can never change outside of it
             new = xp.zeros(length, dtype=self.values.dtype, device=self.values.device)
         room = (wanted + (UNIT - 1)) // UNIT

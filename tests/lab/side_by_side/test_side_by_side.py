@@ -12,8 +12,7 @@ from activebias import history, rows
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.models import LabModel
 from activebias.lab.one_by_one import build_run
-from activebias.lab.side_by_side import Lane, SideBySide, TrialData, training
-from activebias.lab.side_by_side import estimates
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData, estimates, training
 from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.side_by_side.mapping import join_models
 from activebias.lab.side_by_side.training import part_of_state
