@@ -15,7 +15,7 @@ from activebias.growth import check_ids
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-FORMAT = 2
+FORMAT = 3
 PARTS = ("history", "scores", "num_skipped", "waiting", "order", "validation", "ids")
 
 

@@ -11,7 +11,7 @@ from activebias._arrays import Array, as_tensor, namespace, native
 # unit fits into four bytes.
 UNIT = 4
 
-# Rows have room for one more entry in so many, and the array behind them for half as much.
+# Rows, and the array behind them, have room for about one more entry in so many.
 SHARE = 16
 
 # Entries that have room behind the rows on a GPU in any case: small data sets need no more.
@@ -146,7 +146,7 @@ class RaggedRows:
         wanted = torch.where(wanted > LARGEST_MOVED, count[:-1] + most, wanted).long()
         width = int(wanted.max() + most.max()) + 96
         if width > self.width:
-            width += width // 4  # graphs hold it
+            width += width // 2  # graphs hold it
         wanted = torch.cat([wanted, wanted.new_ones(1)])
         spare = SPARE + int(count.sum()) // SHARE
         return self._lay_out(count, wanted, width=width, spare=spare) or moved
@@ -188,10 +188,11 @@ class RaggedRows:
     def fits(self, count: torch.Tensor) -> bool:
         """Return whether so many entries in each row, but the last, can be loaded in place."""
         wanted = with_share(torch.cat([count, count[:1]]))
-        return self._needed(wanted) <= len(self.values) and int(wanted.max()) <= self.width
+        return self._needed(wanted, self.width) <= len(self.values) and int(wanted.max()) <= self.width
 
-    def _needed(self, wanted: Array) -> int:
-        return (int(((wanted + (UNIT - 1)) // UNIT)[:-1].sum()) + 1) * UNIT + self.width
+    @staticmethod
+    def _needed(wanted: Array, width: int) -> int:
+        return (int(((wanted + (UNIT - 1)) // UNIT)[:-1].sum()) + 1) * UNIT + width
 
     def _lay_out(self, count: Array, wanted: Array, *, width: int = UNIT, spare: int = 0) -> bool:
         """Lay all rows out anew, and keep `count` entries of each.
@@ -200,18 +201,20 @@ class RaggedRows:
         least `spare` entries fit behind the rows. Returns whether array or width are others than before. On a
         GPU both stay if they are large enough, because graphs hold them.
         """
-        xp, before = namespace(count), (self.width, len(self.values))
-        self._stride = 0
+        xp, before, stride = namespace(count), (self.width, len(self.values)), 0
         if xp is np and wanted[:-1].max() <= wanted[:-1].mean() * (1 + 1 / SHARE) + 1:
-            wanted[:] = wanted.max()
-            self._stride = -(-int(wanted[0]) // UNIT)
+            wanted[:] = wanted.max() + 1
+            stride = -(-int(wanted[0]) // UNIT)
         width = -(-max(width, int(wanted.max())) // UNIT) * UNIT
-        self.width = max(width, self.width) if xp is torch else width
-        needed = self._needed(wanted) + spare
+        if xp is torch:
+            width = max(width, self.width)
+        needed = self._needed(wanted, width) + spare
         if needed >= 2**31 * UNIT:
             raise MemoryError(f"A full history has room for {2**31 * UNIT} entries at most: set a `window`.")
         stays = xp is torch and needed <= len(self.values)
-        length = len(self.values) if stays else -(-(needed + needed // (2 * SHARE)) // UNIT) * UNIT
+        # On a GPU the array should last for several epochs, on a CPU little should be wasted.
+        more, share = (6 * len(count), SHARE) if xp is torch else (len(count) // 4, 2 * SHARE)
+        length = len(self.values) if stays else -(-(needed + needed // share + more) // UNIT) * UNIT
         with torch.inference_mode(False):  # a tensor made under inference can never change outside of it
             new = xp.zeros(length, dtype=self.values.dtype, device=self.values.device)
         room = (wanted + (UNIT - 1)) // UNIT
@@ -223,7 +226,7 @@ class RaggedRows:
         for rows in _parts(len(count)):
             target[ragged((end - room)[rows], used[rows])] = source[ragged(self._start[rows], used[rows])]
         self._start[...], self._room[...], self._end[...] = end - room, room, end[-1]
-        self._start[-1:], self._room[-1:] = 0, 1
+        self._start[-1:], self._room[-1:], self.width, self._stride = 0, 1, width, stride
         if stays:
             self.values.copy_(new)
         else:
@@ -240,8 +243,8 @@ def _units(values: Array) -> Array:
 
 
 def with_share(count: Array) -> Array:
-    """Return room for so many entries and some more: seldom a copy, and little waste."""
-    return count + count // SHARE + 1
+    """Return room for so many entries and some more: few copies, and little waste."""
+    return count + count // SHARE
 
 
 def _larger(after: Array) -> Array:
