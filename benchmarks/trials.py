@@ -2,11 +2,14 @@
 
     python benchmarks/trials.py --recipes digits mnist-fc --out out/trials.json
     python benchmarks/trials.py --device cuda
+    python benchmarks/trials.py --device cuda --recipes mnist-cnn --models 40 --orders
 
 Both sides train a few epochs of the recipe on part of its data (made-up pixels and words: values do not
 matter for time) and are measured in turn, in the middle of the training: with histories of half the
 recipe's epochs. A trial's seconds are those of an iteration and of an evaluated
 example, times as many as the recipe has; the burn-in is not shared here, as methods share it in earnest.
+With `--orders` the sides are the methods that scan and the methods that draw, both side by side; one instance
+in a hundred is hard, so that SD draws it some forty times an epoch, as on MNIST.
 The floor is what the arithmetic of forward and backward pass takes at the rate of a large matrix product,
 or its memory traffic at the rate of a large copy, whichever is longer.
 """
@@ -127,17 +130,35 @@ def one_by_one(recipe, dataset, device):
     return Side(epoch, evaluate, 1, iterations, len(dataset.train) + len(dataset.test), device)
 
 
-def side_by_side(recipe, dataset, device, num_models):
-    methods = [method for method in METHODS.values() if method.order == "scan"]
+def drawn(run, num_epochs):
+    """Let histories grow as draws make them: hard instances come far more often than the others."""
+    memory, generator = run.memory, torch.Generator().manual_seed(1)
+    shape = (memory.num_models, run.trials.recipe.batch_size)
+    level = 0.5 * torch.rand(memory.num_instances, generator=generator)
+    level[torch.rand(memory.num_instances, generator=generator) > 0.01] = 0.995
+    level = level.to(memory.device)
+    for epoch in range(num_epochs):
+        memory.make_room(emphasises=epoch > 0)
+        for _ in range(run.trials.num_iterations):
+            uniform = torch.rand(shape, dtype=torch.float64, generator=generator).to(memory.device)
+            index = memory.draw(uniform, (uniform * memory.num_instances).long())
+            memory.record(index, level[index], None)
+
+
+def side_by_side(recipe, dataset, device, num_models, order="scan"):
+    methods = [method for method in METHODS.values() if (method.order == "scan") == (order == "scan")]
     seeds = list(range(-(-num_models // len(methods))))
     prepared = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in seeds]
     lanes = [Lane(seed, method) for method in methods for seed in seeds][:num_models]
     trials = TrialData(recipe, prepared, seeds, device)
     run = SideBySide.begin(trials, lanes, emphasises=True)
-    every = torch.arange(trials.num_instances, device=device).expand(num_models, -1)
-    for prob in past(recipe, trials.num_instances):
-        run.memory.make_room(emphasises=True)
-        run.memory.record(every, prob.to(device).expand(num_models, -1), None)
+    if order == "draw":
+        drawn(run, recipe.epochs // 2)
+    else:
+        every = torch.arange(trials.num_instances, device=device).expand(num_models, -1)
+        for prob in past(recipe, trials.num_instances):
+            run.memory.make_room(emphasises=True)
+            run.memory.record(every, prob.to(device).expand(num_models, -1), None)
     run.test_error = [torch.zeros(num_models)] * (recipe.epochs // 2)
 
     def epoch():
@@ -191,7 +212,34 @@ def floor(recipe, dataset, device, num_train, num_test):
     return operations / operations_rate, iterations * traffic / bytes_rate
 
 
-def compare(name, device, num_rounds, num_models=None):
+def in_turn(sides, num_rounds):
+    for number in range(num_rounds + 2):
+        for side in sides.values():
+            side.measure()
+            if number < 2:  # what a first epoch sets up
+                side.iterations.clear()
+                side.examples.clear()
+
+
+def compare_orders(name, device, num_rounds, num_models=None):
+    """Return the seconds a trial of methods that scan and of methods that draw, both side by side."""
+    recipe, dataset, num_models = small(name, device, num_models)
+    num_train, num_test, _ = SIZES[name]
+    sides = {order: side_by_side(recipe, dataset, device, num_models, order) for order in ("scan", "draw")}
+    in_turn(sides, num_rounds)
+    seconds = {key: side.seconds(recipe, num_train, num_test) for key, side in sides.items()}
+    return {
+        "recipe": name,
+        "models_at_once": num_models,
+        "scan_s": seconds["scan"],
+        "draw_s": seconds["draw"],
+        "ratio": seconds["draw"] / seconds["scan"],
+        "iteration_us": {key: 1e6 * statistics.median(side.iterations) for key, side in sides.items()},
+    }
+
+
+def small(name, device, num_models):
+    """Return the recipe, part of made-up data of its kind, and how many models to train at once."""
     recipe = replace(get_recipe(name), burn_in=0)
     num_train, num_test, shape = SIZES[name]
     num_classes = {"cifar100-rn27": 100, "cifar100-rn63": 100, "qt-cnn": 6}.get(name, 10)
@@ -204,18 +252,19 @@ def compare(name, device, num_rounds, num_models=None):
         from activebias.lab.side_by_side.plan import most_models
 
         data = prepare(recipe, dataset, seed=0, device=CPU)
-        num_models = min(num_models, most_models(recipe, data, device, draws=False))
+        num_models = min(num_models, most_models(recipe, data, device))
+    return recipe, dataset, num_models
+
+
+def compare(name, device, num_rounds, num_models=None):
+    recipe, dataset, num_models = small(name, device, num_models)
+    num_train, num_test, _ = SIZES[name]
     sides = {"one by one": one_by_one(recipe, dataset, device)}
     if num_models == 1 and device.type == "cpu":  # as the trials do it
         sides["side by side"] = one_by_one(recipe, dataset, device)
     else:
         sides["side by side"] = side_by_side(recipe, dataset, device, num_models)
-    for number in range(num_rounds + 2):
-        for side in sides.values():
-            side.measure()
-            if number < 2:  # what a first epoch sets up
-                side.iterations.clear()
-                side.examples.clear()
+    in_turn(sides, num_rounds)
     seconds = {key: side.seconds(recipe, num_train, num_test) for key, side in sides.items()}
     by_operations, by_bytes = floor(recipe, dataset, device, num_train, num_test)
     return {
@@ -236,6 +285,7 @@ def main():
     parser.add_argument("--recipes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--models", type=int, help="how many side by side (default: a number that fits)")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--orders", action="store_true", help="compare methods that scan and that draw")
     parser.add_argument("--out", type=Path, default=Path("out/trials.json"))
     arguments = parser.parse_args()
     if arguments.models is not None and arguments.models < 1:
@@ -244,6 +294,15 @@ def main():
     torch.set_num_threads(1)
     rows = []
     for name in arguments.recipes:
+        if arguments.orders:
+            row = compare_orders(name, device, arguments.rounds, arguments.models)
+            rows.append(row)
+            print(
+                f"{name}: {row['scan_s']:.3g} s a trial of a method that scans, {row['draw_s']:.3g} s of one "
+                f"that draws ({row['ratio']:.2f} times as long), {row['models_at_once']} models side by side",
+                flush=True,
+            )
+            continue
         row = compare(name, device, arguments.rounds, arguments.models)
         rows.append(row)
         print(

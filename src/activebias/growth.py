@@ -82,17 +82,17 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
 def _enlarged(state: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a memory, with the rows of a larger new one behind its own."""
     here, there = state["history"], fresh["history"]
-    values = there["values"].new_zeros(len(there["values"]), here["values"].shape[1])
-    values[:, :1] = there["values"][:, :1]
+    added = there["values"][len(here["count"]) :]  # one entry each
+    if added.dim() == 2:
+        added = torch.nn.functional.pad(added, (0, here["values"].shape[1] - 1))
     scores = {name: value.clone() for name, value in fresh["scores"].items()}
     new = scores["values"][len(state["scores"]["values"]) :]
     scores["total"] = state["scores"]["total"] + new.sum(dtype=torch.float64)
     scores["num_positive"] = state["scores"]["num_positive"] + (new > 0).sum()
     for large, small in (
-        (values, here["values"]),
         (there["count"], here["count"]),
         (scores["values"], state["scores"]["values"]),
     ):
         large[: len(small)] = small
-    history = {**here, "values": values, "count": there["count"]}
+    history = {**here, "values": torch.cat([here["values"], added]), "count": there["count"]}
     return {**state, "history": history, "scores": scores}

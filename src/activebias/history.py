@@ -12,15 +12,13 @@ import torch
 
 from activebias import checks
 from activebias._arrays import Array, as_tensor, namespace, native
+from activebias.rows import RaggedRows, ragged
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
-# Entries that a full history has room for at first, and the factor by which it grows: little waste at many
-# instances, and a copy so seldom that it does not show.
-FIRST_CAPACITY, GROWTH = 8, 1.5
-
-# Instances read at a time: at 100 million of them, copies of everything would not fit.
-CHUNK = 2**18
+# Instances read at a time: at 100 million of them, copies of everything would not fit. Fewer are read where
+# one has more than so many entries.
+CHUNK, MANY_ENTRIES = 2**18, 128
 
 
 class Visits(NamedTuple):
@@ -77,9 +75,10 @@ def decode(stored: Array, storage: str) -> Array:
 class PredictionHistory:
     """Per instance the probabilities p(y|x) of its visits, starting with the one entry `initial` = 1/C.
 
-    With a `window` only the latest entries are kept, in a ring. Without one every entry is kept and the
-    storage grows: on a CPU when a visit needs it; on a GPU in `make_room`, since looking at the counts in
-    the middle of training would wait for the device.
+    With a `window` only the latest entries are kept, in a ring. Without one every entry is kept, in rows of
+    different lengths; a full row moves to a larger place. On a CPU it moves when a visit needs it. On a GPU
+    looking at the counts in the middle of training would wait for the device: there rows get room in
+    `make_room`. After `make_room_for_draws` they also move in a step. A row without room becomes a ring.
 
     The storage has one row more than there are instances. On a GPU visits that must not count go there:
     every shape stays fixed, and nothing waits for the device.
@@ -117,11 +116,18 @@ class PredictionHistory:
         place = checks.device_of_state(device)
         count = torch.ones(num_instances + 1, dtype=self._count_dtype(), device=place)
         self.device = count.device
-        # Both as NumPy arrays on a CPU, as tensors on a GPU.
-        self._count: Array = native(count)
+        self._count: Array = native(count)  # a NumPy array on a CPU, a tensor on a GPU
         self.on_gpu = isinstance(self._count, torch.Tensor)  # then nobody looks at values within an epoch
-        self._values: Array = self._allocate(window or FIRST_CAPACITY, path)
-        self._values[:, 0] = native(encode(torch.tensor(initial, device=self.device), storage))
+        # Full rows, or a table of rings.
+        self._rows: RaggedRows | None = None
+        self._table: Array = None
+        first = native(encode(torch.tensor(initial, device=self.device), storage))
+        if self.window is None and path is None:
+            self._rows = RaggedRows(num_instances, dtype=STORAGE[storage], device=self.device)
+            self._rows.values[:] = first
+        else:
+            self._table = self._make_table(path)
+            self._table[:, 0] = first
 
     def _count_dtype(self) -> torch.dtype:
         """In a window the count stays below 2·window, so that one byte is mostly enough."""
@@ -129,11 +135,10 @@ class PredictionHistory:
             return torch.int32
         return torch.uint8 if self.window <= 127 else torch.int16
 
-    def _allocate(self, capacity: int, path: str | PathLike[str] | None = None) -> Array:
-        shape, dtype = (self.num_instances + 1, capacity), STORAGE[self.storage]
+    def _make_table(self, path: str | PathLike[str] | None) -> Array:
+        shape, dtype = (self.num_instances + 1, self.window or 0), STORAGE[self.storage]
         if path is None:
-            with torch.inference_mode(False):  # a tensor made under inference can never change outside of it
-                return native(torch.zeros(shape, dtype=dtype, device=self.device))
+            return native(torch.zeros(shape, dtype=dtype, device=self.device))
         if self.window is None or self.device.type != "cpu":
             raise ValueError(
                 "A history in a memory-mapped file needs a fixed `window` and `device='cpu'`, but got "
@@ -148,9 +153,18 @@ class PredictionHistory:
         return np.memmap(path, dtype=self.storage, mode="w+", shape=shape)
 
     @property
+    def _values(self) -> Array:
+        """All entries, flat."""
+        return self._table.reshape(-1) if self._rows is None else self._rows.values
+
+    def _place(self, index: Array) -> tuple[Array, Array]:
+        """Return the positions of the first entries of instances, and how many entries have room."""
+        return (index * self.window, self.window) if self._rows is None else self._rows.place(index)
+
+    @property
     def in_file(self) -> bool:
         """Whether the history is in a memory-mapped file."""
-        return isinstance(self._values, np.memmap)
+        return isinstance(self._table, np.memmap)
 
     @property
     def stored_initial(self) -> float:
@@ -160,20 +174,21 @@ class PredictionHistory:
 
     @property
     def capacity(self) -> int:
-        """How many entries an instance has room for at the moment."""
-        return int(self._values.shape[1])
+        """How many entries have room, of the instance with the most room; asking waits for the device."""
+        return self.window or 0 if self._rows is None else int(self._rows.room()[:-1].max())
 
     @property
     def num_bytes(self) -> int:
         """How many bytes the history takes."""
-        return int(self._values.nbytes + self._count.nbytes)
+        stored = self._table.nbytes if self._rows is None else self._rows.num_bytes
+        return int(stored + self._count.nbytes)
 
     @property
     def num_overwritten(self) -> int:
         """How many entries of a full history on a GPU found no room; asking waits for the device."""
-        if self.window is not None:
+        if self._rows is None:
             return 0
-        return self._num_overwritten + int((self._count[:-1] - self.capacity).clip(0).sum())
+        return self._num_overwritten + int((self._count - self._rows.room()).clip(0)[:-1].sum())
 
     def take_in(self, index: Array, prob: Array) -> tuple[Visits, Array, Array]:
         """Append a batch in any order; return its visits, sorted, and the `entries` of their instances."""
@@ -183,23 +198,24 @@ class PredictionHistory:
 
     def append(self, visits: Visits) -> None:
         """Append a batch; an instance visited twice in it gets both entries, in order."""
-        on_gpu = isinstance(visits.index, torch.Tensor)
+        index, on_gpu = visits.index, isinstance(visits.index, torch.Tensor)
         xp = torch if on_gpu else np
-        count = xp.asarray(self._count[visits.index], dtype=xp.int64)
+        count = xp.asarray(self._count[index], dtype=xp.int64)
         after = count + visits.multiplicity
         if on_gpu:
             self._captured |= torch.cuda.is_current_stream_capturing()
-        elif self.window is None and (needed := int(after.max(initial=0))) > self.capacity:
-            self._grow(needed)
-        row, capacity = visits.index, self.capacity
+        if self._rows is not None:
+            self._rows.make_place(index, visits.turn == 0, after, self._count)
+        first, room = self._place(index)
+        position = first + (count + visits.turn) % room
         if not isinstance(visits.turn, int):
             # More visits in one batch than there is room for: only the latest are kept.
-            row = xp.where(visits.turn < visits.multiplicity - capacity, self.num_instances, row)
-        slot = (count + visits.turn) % capacity
-        self._values.reshape(-1)[row * capacity + slot] = encode(visits.prob, self.storage)
+            nowhere = 0 if self.window is None else self.num_instances * self.window
+            position = xp.where(visits.turn < visits.multiplicity - room, nowhere, position)
+        self._values[position] = encode(visits.prob, self.storage)
         if self.window is not None:
             after = after % self.window + self.window * (after >= self.window)
-        self._count[visits.index] = xp.asarray(after, dtype=self._count.dtype)
+        self._count[index] = xp.asarray(after, dtype=self._count.dtype)
         # The row that does not count must not count up.
         if on_gpu:
             self._count[self.num_instances :].fill_(1)
@@ -207,33 +223,44 @@ class PredictionHistory:
             self._count[self.num_instances] = 1
 
     def rows(self, index: Array) -> tuple[Array, Array]:
-        """Return a copy of the stored form of `index`, to be put back by `put_back`."""
-        return self._values[index], self._count[index]
+        """Return what `put_back` needs to undo an `append` to `index`."""
+        # An entry of a full history stands behind the others, and is gone with its count.
+        return None if self._rows is not None else self._table[index], self._count[index]
 
     def put_back(self, index: Array, rows: tuple[Array, Array]) -> None:
         """Undo every `append` to `index` since `rows`."""
-        self._values[index, : rows[0].shape[-1]], self._count[index] = rows
+        rings, self._count[index] = rows
+        if rings is not None:
+            self._table[index] = rings
 
     def entries(self, index: Array) -> tuple[Array, Array]:
         """Return the stored probabilities of `index`, (…, L) in no order, and how many of the L count.
 
         This is what `estimate` takes. On a CPU the arrays are NumPy's.
         """
-        if isinstance(index, torch.Tensor):
-            rows, count = self._values[index], self._count[index].long().clip(max=self.capacity)
+        xp = torch if isinstance(index, torch.Tensor) else np
+        count = xp.asarray(self._count[index], dtype=xp.int64)
+        if self._rows is not None:
+            rows, count = self._rows.read(index, count)
         else:
             # NumPy's `take` copies whole rows, in half the time of indexing.
-            rows, count = self._values.take(index, axis=0), self._count[index].astype(np.int64)
-            if self.window is None:
-                rows = rows[..., : int(count.max(initial=0))]
-            else:
-                count = np.minimum(count, self.capacity)
+            rows = self._table[index] if xp is torch else self._table.take(index, axis=0)
+            count = count.clip(max=self.window) if xp is torch else np.minimum(count, self.capacity)
         return decode(rows, self.storage), count
+
+    def stored(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return all stored entries, flat; where those of `index` begin, and how many there are.
+
+        For kernels. The entries of an instance stand one behind the other, in no order.
+        """
+        first, room = self._place_of(index)
+        return as_tensor(self._values), first, as_tensor(self._count)[index].long().minimum(room)
 
     def chunks(self) -> Iterator[torch.Tensor]:
         """Yield the indices of all instances, some at a time."""
-        for first in range(0, self.num_instances, CHUNK):
-            yield torch.arange(first, min(first + CHUNK, self.num_instances), device=self.device)
+        most = max(1, CHUNK * MANY_ENTRIES // max(MANY_ENTRIES, self.capacity))
+        for first in range(0, self.num_instances, most):
+            yield torch.arange(first, min(first + most, self.num_instances), device=self.device)
 
     def values(self, index: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the probabilities stored for the given instances, oldest first, and which entries count.
@@ -244,20 +271,26 @@ class PredictionHistory:
             index = torch.arange(self.num_instances, device=self.device)
         index = checks.index_tensor(index, self.device)
         checks.index_range(index.cpu(), self.num_instances)
-        count = as_tensor(self._count)[index].long()
-        width = min(self.capacity, int(count.max()) if count.numel() else 0)
-        oldest = torch.where(count > self.capacity, count % self.capacity, 0)
-        position = torch.arange(width, device=self.device)
-        slot = (oldest[..., None] + position) % self.capacity
-        valid = position < count[..., None]
-        values: torch.Tensor = decode(as_tensor(self._values)[index[..., None], slot], self.storage)
+        count, (first, room) = as_tensor(self._count)[index].long(), self._place_of(index)
+        kept = count.minimum(room)
+        turn = torch.arange(int(kept.max()) if kept.numel() else 0, device=self.device)
+        valid = turn < kept[..., None]
+        oldest = torch.where(count > room, count % room, 0)
+        slot = torch.where(valid, (oldest[..., None] + turn) % room[..., None], 0)
+        values: torch.Tensor = decode(as_tensor(self._values)[first[..., None] + slot], self.storage)
         return values.masked_fill(~valid, 0.0), valid
 
     def latest(self, index: torch.Tensor) -> torch.Tensor:
         """Return the newest entry of the given instances, float32."""
-        slot = (as_tensor(self._count)[index].long() - 1) % self.capacity
-        newest: torch.Tensor = decode(as_tensor(self._values)[index, slot], self.storage)
+        first, room = self._place_of(index)
+        slot = (as_tensor(self._count)[index].long() - 1) % room
+        newest: torch.Tensor = decode(as_tensor(self._values)[first + slot], self.storage)
         return newest
+
+    def _place_of(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what `_place` does, as tensors."""
+        first, room = self._place(native(index))
+        return as_tensor(first), torch.full_like(index, room) if isinstance(room, int) else as_tensor(room)
 
     def make_room(self, num_entries: int) -> bool:
         """Make sure that every instance has room for `num_entries` more; waits for the device.
@@ -266,13 +299,20 @@ class PredictionHistory:
 
         A CUDA graph that holds `append` holds the storage's address too: make room before the capture.
         """
-        if self.window is not None or self._captured:
+        if self._rows is None or self._captured:
             return False
-        most = int(self._count[:-1].max())
-        if most + num_entries <= self.capacity:
+        self._num_overwritten += self._rows.straighten(self._count)
+        return self._rows.make_room(self._count, num_entries)
+
+    def make_room_for_draws(self, expected: torch.Tensor) -> bool:
+        """Make room on a GPU for an epoch that visits each instance about so often, (N,); waits for it.
+
+        A row that gets more visits moves in the step. Returns whether the storage has moved.
+        """
+        if self._rows is None or self._captured:
             return False
-        self._grow(most + num_entries)
-        return True
+        self._num_overwritten += self._rows.straighten(self._count)
+        return self._rows.make_room_for_draws(self._count, expected)
 
     @contextmanager
     def own_capture(self) -> Iterator[None]:
@@ -283,31 +323,15 @@ class PredictionHistory:
         finally:
             self._captured = captured
 
-    def _grow(self, needed: int) -> None:
-        capacity = max(needed, int(self.capacity * GROWTH))
-        self._straighten()
-        grown = self._allocate(capacity)
-        grown[:, : self.capacity] = self._values
-        self._values = grown
-
-    def _straighten(self) -> None:
-        """Bring the oldest entry of the rows that overflowed, on a GPU, to the front."""
-        if not self.on_gpu or self.window is not None:
-            return
-        overflowed = (self._count > self.capacity).nonzero().squeeze(1)
-        if not overflowed.numel():
-            return
-        self._num_overwritten = self.num_overwritten
-        slot = self._count[overflowed, None].long() + torch.arange(self.capacity, device=self.device)
-        self._values[overflowed] = self._values[overflowed[:, None], slot % self.capacity]
-        self._count[overflowed] = self.capacity
-
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything stored."""
-        self._straighten()
-        width = min(self.capacity, int(self._count[:-1].max()))
+        """Return a copy of everything stored: the rows one behind the other, or the table of rings."""
+        if self._rows is None:
+            values = as_tensor(self._table)[:-1, : int(self._count[:-1].max())].clone()
+        else:
+            self._num_overwritten += self._rows.straighten(self._count)
+            values = self._rows.joined(self._count[:-1])
         return {
-            "values": as_tensor(self._values)[:-1, :width].clone(),
+            "values": values,
             "count": as_tensor(self._count)[:-1].clone(),
             "num_overwritten": self._num_overwritten,
         }
@@ -315,21 +339,25 @@ class PredictionHistory:
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise if `state` does not fit."""
         values, count = state["values"], state["count"]
-        if values.dim() != 2 or len(values) != self.num_instances or count.shape != (self.num_instances,):
+        if count.shape != (self.num_instances,) or values.dim() != (1 if self.window is None else 2):
             raise ValueError(
                 f"The stored history has values of shape {tuple(values.shape)} and counts of shape "
                 f"{tuple(count.shape)}, but this one has {self.num_instances} instances."
             )
         if values.dtype != STORAGE[self.storage] or (self.window and values.shape[1] > self.window):
             raise ValueError("The stored history has another storage form or window than this one.")
-        width = values.shape[1]
-        most = 2 * width - 1 if width == self.window else width  # a ring counts on
-        if count.dtype != self._count_dtype() or int(count.min()) < 1 or int(count.max()) > most:
+        if self.window is None:
+            possible = int(count.sum()) == len(values)
+        else:
+            # A ring counts on.
+            most = 2 * self.window - 1 if values.shape[1] == self.window else values.shape[1]
+            possible = int(count.max()) <= most and len(values) == self.num_instances
+        if count.dtype != self._count_dtype() or int(count.min()) < 1 or not possible:
             raise ValueError("The stored history has counts that no history has.")
         if not torch.stack(values.aminmax()).isfinite().all():
             raise ValueError("The stored history has entries that are not finite.")
         checks.integer("num_overwritten", state["num_overwritten"], at_least=0)
-        if self._captured and values.shape[1] > self.capacity:
+        if self._captured and self._rows is not None and not self._rows.fits(count):
             raise ValueError(
                 "The state needs a larger storage, but a CUDA graph holds this one's address: load the state "
                 "before the capture."
@@ -338,11 +366,17 @@ class PredictionHistory:
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Take over what `state_dict` returned; return whether the storage has moved."""
         self.check_state(state)
-        width = state["values"].shape[1]
-        moves = bool(width > self.capacity)
-        if moves:
-            self._grow(width)
         self._num_overwritten = state["num_overwritten"]
-        as_tensor(self._values)[:-1, :width] = state["values"].to(self.device)
         as_tensor(self._count)[:-1] = state["count"].to(self.device)
-        return moves
+        values = state["values"].to(self.device)
+        if self._rows is not None:
+            return self._rows.load(values, self._count)
+        as_tensor(self._table)[:-1, : values.shape[1]] = values
+        return False
+
+
+def rows_of_state(state: dict[str, Any], index: torch.Tensor) -> dict[str, Any]:
+    """Return the state of a history that has only the given rows, in this order."""
+    values, count = state["values"], state["count"].long()
+    kept = index if values.dim() == 2 else ragged((count.cumsum(0) - count)[index], count[index])
+    return {**state, "values": values[kept], "count": state["count"][index]}

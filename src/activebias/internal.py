@@ -26,6 +26,7 @@ from activebias.files import replacing as replacing
 from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
+from activebias.history import rows_of_state as rows_of_state
 from activebias.history import sort_visits as sort_visits
 from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION

@@ -135,10 +135,6 @@ class Scores:
         """Return P of all instances, float64."""
         return as_tensor(emphasis.probabilities(self.values(), self.uniform))
 
-    def largest_emphasis(self) -> float:
-        """Return max(e) / mean(e); waits for the device."""
-        return float(emphasis.weights(native(self.values()), self.mean(), self.uniform).max())
-
     def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
         assert self._sums is not None, "only methods that draw by emphasis ask"
@@ -352,16 +348,20 @@ class InstanceMemory:
         switched, self.emphasises = emphasises != self.emphasises, emphasises
         if not self.on_gpu:
             return
-        if self.history.make_room(self._most_visits()) or switched:
+        if self._make_room() or switched:
             self._gpu.forget()
         if not self._is_own:  # a statistic of the user's may do what no graph can hold
             self._gpu.prepare(batch_size)
 
-    def _most_visits(self) -> int:
-        """Return how often an instance may come in an epoch; generously: room is cheap, an entry is not."""
+    def _make_room(self) -> bool:
+        """Make room for an epoch of visits on a GPU, and return whether the storage has moved."""
         if self.method.order == "scan":
-            return 2
-        return 32 + 4 * round(self.scores.largest_emphasis() if self.emphasises else 1.0)
+            return self.history.make_room(8)  # once an epoch, and some more without a sampler
+        expected = torch.ones(self.num_instances, device=self.device)
+        if self.emphasises and self.method.order == "emphasis":
+            mean = self.scores.mean()
+            expected = emphasis.weights(self.scores.values(), mean, self.scores.uniform).float()
+        return self.history.make_room_for_draws(expected)
 
     def state_dict(self, *, waiting: bool) -> dict[str, Any]:
         """Return a copy of everything, with the waiting visits if they are those of all ranks."""

@@ -56,17 +56,19 @@ def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Es
     if not isinstance(values, torch.Tensor) and count.min(initial=width) == width:
         return _estimate_of_full_rows(values, remove_outliers)
     xp = torch if isinstance(values, torch.Tensor) else np
-    counts = xp.arange(width, device=values.device) < count[..., None]
+    exists = xp.arange(width, device=values.device) < count[..., None]
+    # All values are finite, also those that do not count. A product is faster than a choice.
+    counts = xp.asarray(exists, dtype=values.dtype)
     number = xp.asarray(count, dtype=values.dtype)
-    mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
+    mean = (values * counts).sum(-1) / number.clip(1)
     if remove_outliers:
-        distance = xp.where(counts, abs(values - mean[..., None]), float("inf"))
+        distance = xp.where(exists, abs(values - mean[..., None]), float("inf"))
         # The median is the mean of the two middle values, which are equal where the number is odd.
         lower, upper = middle_two(distance, count)
-        counts = distance <= (lower + upper + TIE_TOLERANCE)[..., None]
-        number = xp.asarray(counts.sum(-1), dtype=values.dtype)
-        mean = xp.where(counts, values, 0).sum(-1) / number.clip(1)
-    deviation = xp.where(counts, values - mean[..., None], 0)
+        counts = xp.asarray(distance <= (lower + upper + TIE_TOLERANCE)[..., None], dtype=values.dtype)
+        number = counts.sum(-1)
+        mean = (values * counts).sum(-1) / number.clip(1)
+    deviation = (values - mean[..., None]) * counts
     variance = (deviation * deviation).sum(-1) / (number - 1).clip(1)
     return Estimate(number, mean, variance)
 
@@ -84,10 +86,10 @@ def _estimate_of_full_rows(values: Array, remove_outliers: bool) -> Estimate:
         distance = abs(deviation)
         ordered = np.sort(distance, axis=-1)
         two_medians = ordered[..., (width - 1) // 2] + ordered[..., width // 2]
-        counts = distance <= (two_medians + TIE_TOLERANCE)[..., None]
-        number = counts.sum(-1, dtype=values.dtype)
-        mean = np.where(counts, values, 0).sum(-1) / number
-        deviation = np.where(counts, values - mean[..., None], 0)
+        counts = (distance <= (two_medians + TIE_TOLERANCE)[..., None]).astype(values.dtype)
+        number = counts.sum(-1)
+        mean = (values * counts).sum(-1) / number
+        deviation = (values - mean[..., None]) * counts
     variance = (deviation * deviation).sum(-1) / np.maximum(number - 1, 1)
     return Estimate(number, mean, variance)
 

@@ -126,7 +126,7 @@ def test_train_saves_the_model_with_its_history(tmp_path):
     assert (value["method"], value["seed"]) == ("wtc", 4)
     assert torch.load(value["model"], weights_only=True).keys() >= {"hidden.weight", "output.weight"}
     state = torch.load(out / "bias.pt", weights_only=True)
-    assert state["history"]["values"].shape[0] == 1297
+    assert state["history"]["count"].shape[0] == 1297
     assert str(out) in run(*arguments).stdout.replace("\n", "")
 
 

@@ -295,6 +295,30 @@ def test_a_wide_history_has_the_cpus_scores(deterministic, no_waiting):
     torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("graphs", [False, True])
+def test_rows_move_in_a_step_without_waiting(graphs, no_waiting):
+    torch.cuda.set_sync_debug_mode("default")
+    made = [ab.ActiveBias("sd", num_instances=300, num_classes=10, device=d) for d in ("cpu", "cuda")]
+    generator = torch.Generator().manual_seed(0)
+    for epoch in range(4):
+        for bias in made:
+            if graphs:
+                bias.sampler(batch_size=64)
+            bias.set_epoch(epoch)
+        for _ in range(10):  # an instance of these comes far more often than any score says
+            index = torch.cat([torch.randint(300, (60,), generator=generator), torch.tensor([7, 7, 8, 9])])
+            prob = torch.rand(64, generator=generator)
+            made[0].record(index, prob)
+            index, prob = index.cuda(), prob.cuda()
+            torch.cuda.set_sync_debug_mode("error")
+            made[1].record(index, prob)
+            torch.cuda.set_sync_debug_mode("default")
+    assert made[1].history.num_overwritten == 0
+    for ours, theirs in zip(made[1].history.values(), made[0].history.values(), strict=True):
+        assert torch.equal(ours.cpu(), theirs)
+    torch.testing.assert_close(made[1].scores.cpu(), made[0].scores, atol=1e-5, rtol=1e-5)
+
+
 def test_graphs_made_under_inference_mode_serve_outside_of_it():
     bias = ab.ActiveBias("wpv", num_instances=64, num_classes=10, device="cuda")
     bias.sampler(batch_size=64)
@@ -308,7 +332,7 @@ def test_graphs_made_under_inference_mode_serve_outside_of_it():
 
 
 def test_an_overflowing_history_keeps_the_latest_and_says_so():
-    bias = ab.ActiveBias("sd", num_instances=100, num_classes=10, device="cuda")
+    bias = ab.ActiveBias("wd", num_instances=100, num_classes=10, device="cuda")
     bias.set_epoch(0)
     room = bias.history.capacity
     index = torch.zeros(1, dtype=torch.int64, device="cuda")

@@ -11,10 +11,12 @@ from torch.func import functional_call, vmap
 
 import activebias as ab
 from activebias.commands.compare_own import Source, compare_own
+from activebias.internal import native, sort_visits
 from activebias.lab import Optimiser, Place, ResultStore, get_recipe, run_trials
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.models import ResidualNet, draw_shifts, standardise
 from activebias.lab.side_by_side import Lane, SideBySide, TrialData
+from activebias.lab.side_by_side.estimates import estimate_rows
 from activebias.lab.side_by_side.images import cropped, standardised
 from activebias.lab.side_by_side.layers import StackableDropout
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
@@ -281,6 +283,26 @@ def test_a_gpu_trains_what_a_cpu_trains(name, scans):
         own, other = own[:, :width].cpu().float(), other[:, :width].float()
         near = torch.isclose(own, other, rtol=tolerance, atol=tolerance)
         assert (~near).float().mean() <= share
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_the_estimates_of_histories_of_any_length_are_the_cpus(window):
+    ours, theirs = (
+        ab.PredictionHistory(40, initial=0.1, window=window, device=device) for device in ("cuda", "cpu")
+    )
+    ours.make_room(1300)
+    lengths = [0, 1, 2, 3, 4, 5, 9, 63, 511, 512, 513, 1300]
+    generator = torch.Generator().manual_seed(0)
+    for row in range(40):
+        prob = torch.rand(lengths[row % len(lengths)], generator=generator) ** (1 + row % 5)
+        prob = (8 * prob).round() / 8 if row % 7 == 3 else prob  # ties
+        index = torch.full(prob.shape, row)
+        for history in (ours, theirs):
+            history.append(sort_visits(native(index.to(history.device)), native(prob.to(history.device))))
+    rows = torch.arange(40)
+    found, expected = estimate_rows(ours, rows.cuda()), estimate_rows(theirs, rows)
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own.cpu(), other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["wpv", "spv"])

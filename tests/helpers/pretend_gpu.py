@@ -13,6 +13,7 @@ import activebias.graphs
 import activebias.history
 import activebias.memory
 import activebias.metrics
+import activebias.rows
 
 RUBBISH = {torch.float32: float("nan"), torch.int64: -(2**40), torch.bool: True}
 
@@ -52,6 +53,7 @@ def pretend_gpu(monkeypatch):
         activebias.history,
         activebias.memory,
         activebias.metrics,
+        activebias.rows,
     ):
         monkeypatch.setattr(module, "native", lambda array: array)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

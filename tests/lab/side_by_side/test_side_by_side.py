@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import activebias as ab
-from activebias import history
+from activebias import history, rows
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.models import LabModel
 from activebias.lab.one_by_one import build_run
-from activebias.lab.side_by_side import Lane, SideBySide, TrialData, training
+from activebias.lab.side_by_side import Lane, SideBySide, TrialData, estimates, training
 from activebias.lab.side_by_side import memory as stacked_memory
 from activebias.lab.side_by_side.mapping import join_models
 from activebias.lab.side_by_side.training import part_of_state
@@ -52,7 +52,7 @@ def test_lanes_differ():
 
 def test_a_history_grows_on_after_a_graph_was_captured(monkeypatch):
     """As on a GPU: state in tensors, and `record` runs inside of a capture."""
-    for module in (history, stacked_memory):
+    for module in (history, rows, estimates, stacked_memory):
         monkeypatch.setattr(module, "native", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     memory = stacked_memory.StackedMemory(

@@ -224,12 +224,12 @@ def test_the_number_follows_the_free_memory(monkeypatch):
     recipe, dataset = digits(), load("digits")
     data = prepare(recipe, dataset, seed=0, device=CPU)
     monkeypatch.setattr(plan, "free_bytes", lambda device: 10**12)
-    plenty = plan.most_models(recipe, data, CPU, draws=False)
+    plenty = plan.most_models(recipe, data, CPU)
     monkeypatch.setattr(plan, "free_bytes", lambda device: 10**7)
-    few = plan.most_models(recipe, data, CPU, draws=False)
-    fewer = plan.most_models(recipe, data, CPU, draws=True)
+    few = plan.most_models(recipe, data, CPU)
+    windowed = plan.most_models(replace(recipe, window=1), data, CPU)
     monkeypatch.setattr(plan, "free_bytes", lambda device: 0)
-    assert plenty > few > fewer >= plan.most_models(recipe, data, CPU, draws=False) == 1
+    assert plenty > windowed > few > plan.most_models(recipe, data, CPU) == 1
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_a_stopped_group_goes_on_even_if_the_memory_suggests_other_groups(tmp_pa
 
     with pytest.raises(Stopped):
         run_trials(recipe, **arguments, listener=Listener(on_epoch=stop))
-    monkeypatch.setattr(schedule, "most_models", lambda *_, draws: 2)
+    monkeypatch.setattr(schedule, "most_models", lambda *_: 2)
     epochs = []
     arguments["seeds"] = [0, 1, 2, 3]  # and one trial more, in a group of its own
     results = run_trials(recipe, **arguments, listener=Listener(on_epoch=epochs.append))
@@ -212,7 +212,7 @@ def test_the_epochs_that_are_counted_are_those_that_come(tmp_path, burn_in):
 def test_large_models_are_trained_one_by_one_on_a_cpu():
     recipe = replace(get_recipe("mnist-cnn"), batch_size=39)
     data = prepare(recipe, made_up("digits"), seed=0, device=CPU)
-    assert plan.most_models(recipe, data, CPU, draws=False) == 1
+    assert plan.most_models(recipe, data, CPU) == 1
 
 
 def test_groups_keep_trials_whole_and_even():

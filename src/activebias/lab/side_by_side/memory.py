@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from activebias import Estimate, Method, PredictionHistory, emphasis, statistics
+from activebias import Estimate, Method, PredictionHistory, emphasis
 from activebias.internal import (
     UNIFORM,
     Curve,
@@ -17,8 +17,10 @@ from activebias.internal import (
     draw_directly,
     native,
     own_scores,
+    rows_of_state,
     sort_visits,
 )
+from activebias.lab.side_by_side.estimates import estimate_rows
 
 # The number of rows whose scores are computed at once, to limit RAM.
 _ROWS = 1 << 18
@@ -86,19 +88,10 @@ class StackedMemory:
             window=self.history.window,
             device=self.device,
         )
-        state = self.history.state_dict()
-        chosen.history.load_state_dict(
-            {
-                "values": self._by_model(state["values"])[positions].flatten(0, 1),
-                "count": self._by_model(state["count"])[positions].flatten(0, 1),
-                "num_overwritten": state["num_overwritten"],
-            }
-        )
+        rows = positions[:, None] * self.num_instances + torch.arange(self.num_instances, device=self.device)
+        chosen.history.load_state_dict(rows_of_state(self.history.state_dict(), rows.flatten()))
         chosen.rescore()
         return chosen
-
-    def _by_model(self, rows: Tensor) -> Tensor:
-        return rows.view(self.num_models, self.num_instances, *rows.shape[1:])
 
     def _rows(self, index: Tensor) -> Tensor:
         """Return the rows in the history of the models' instances (K, …)."""
@@ -110,10 +103,11 @@ class StackedMemory:
             return False
         if self.methods[0].order == "scan":
             return self.history.make_room(2)
-        # Generous, as in `ActiveBias`, because an entry without room is lost.
-        mean = self.scores.mean(-1, keepdim=True)
-        largest = float(emphasis.weights(self.scores, mean, self._uniform).max()) if emphasises else 1.0
-        return self.history.make_room(32 + 4 * round(largest))
+        expected = torch.ones_like(self.scores)
+        if emphasises:
+            drawn = emphasis.weights(self.scores, self.scores.mean(-1, keepdim=True), self._uniform)
+            expected = torch.where(self._draw_uniformly.mask.view(-1, 1), expected, drawn)
+        return self.history.make_room_for_draws(expected.flatten())
 
     def weights(self, index: Tensor) -> Tensor:
         """Return the current v of the given instances (K, …) of the models."""
@@ -155,8 +149,7 @@ class StackedMemory:
         every = torch.arange(self.num_instances, device=self.device)
         found = []
         for first_row in self._first_row[models]:
-            values, count = self.history.entries(native(every + first_row))
-            found.append(as_tensor(statistics.estimate(values, count).mean))
+            found.append(estimate_rows(self.history, every + first_row).mean)
         return torch.stack(found)
 
     def follow(self, models: slice, curves: Tensor, means: Tensor) -> None:
@@ -182,9 +175,7 @@ class StackedMemory:
         # Skip leading and trailing baselines: their scores stay 0.
         rows = rows[scored[0] - models.start : scored[-1] + 1 - models.start]
         models = range(scored[0], scored[-1] + 1)
-        values, count = self.history.entries(native(rows.flatten()))
-        estimates = statistics.estimate(values, count)
-        estimated = Estimate(*(as_tensor(each).view(rows.shape) for each in estimates))
+        estimated = Estimate(*(each.view(rows.shape) for each in estimate_rows(self.history, rows.flatten())))
         for method, group in self._groups:
             first, last = max(group.start, models.start), min(group.stop, models.stop)
             if method.statistic is not None and first < last:

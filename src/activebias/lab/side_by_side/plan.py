@@ -19,18 +19,18 @@ _LARGEST_ON_CPU, _MOST_ON_CPU = 8 << 20, 128 << 20
 _MEMINFO = Path("/proc/meminfo")
 
 
-def most_models(recipe: Recipe, data: Prepared, device: torch.device, *, draws: bool) -> int:
+def most_models(recipe: Recipe, data: Prepared, device: torch.device) -> int:
     """Return the number of models to train at once on the device, at least 1."""
     training = _training_bytes(recipe, data.dataset, data, device)
     if device.type == "cpu":
         if training > _LARGEST_ON_CPU:
             return 1
-        return max(1, min(_MOST_ON_CPU // training, _fitting(recipe, data, training, device, draws)))
-    return _fitting(recipe, data, training, device, draws)
+        return max(1, min(_MOST_ON_CPU // training, _fitting(recipe, data, training, device)))
+    return _fitting(recipe, data, training, device)
 
 
-def _fitting(recipe: Recipe, data: Prepared, training: int, device: torch.device, draws: bool) -> int:
-    needed = training + _history_bytes(recipe, data.num_instances, draws=draws)
+def _fitting(recipe: Recipe, data: Prepared, training: int, device: torch.device) -> int:
+    needed = training + _history_bytes(recipe, data.num_instances)
     return max(1, int(_SHARE * free_bytes(device)) // needed)
 
 
@@ -66,10 +66,10 @@ def _training_bytes(recipe: Recipe, dataset: Dataset, data: Prepared, device: to
     return 2 * sum(kept.values()) + 5 * weights
 
 
-def _history_bytes(recipe: Recipe, num_instances: int, *, draws: bool) -> int:
+def _history_bytes(recipe: Recipe, num_instances: int) -> int:
     """Return the bytes of one model's history at the end of training; a growing history is copied once."""
     if recipe.window is not None:
         return 4 * num_instances * (recipe.window + 2)
-    # A method that draws may visit an instance several times per epoch.
-    entries = (recipe.epochs + 1) * (8 if draws else 1)
-    return 4 * num_instances * (2 * entries + 2)
+    # A visit per instance and epoch on average, whether a method scans or draws. The copy has half as much
+    # room again. The rest is for tables of rows.
+    return 2 * num_instances * (5 * (recipe.epochs + 1) + 16)

@@ -85,7 +85,7 @@ def run_side_by_side(
         fitted += _train_each(groups)
         if not waiting:
             continue
-        most = place.side_by_side or most_models(recipe, first, device, draws=not scans)
+        most = place.side_by_side or most_models(recipe, first, device)
         most = min([most, *fitted])
         if recipe.split is not None and not _equally_large(recipe, dataset, missing):
             # Trials side by side have histories of one size: now one trial at a time, all methods at once.

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from activebias import METHODS, Method
+from activebias.internal import rows_of_state
 from activebias.lab.experiment.recipe import Optimiser
 from activebias.lab.experiment.sides import PLAIN, Setting, Side
 from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
@@ -344,10 +345,7 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
         # Shared state (Adam's count of steps) has no dimensions.
         return value[list(lanes)] if value.dim() else value
 
-    def rows(value: Tensor) -> Tensor:
-        return of_lanes(value.view(num_models, num_instances, *value.shape[1:])).flatten(0, 1)
-
-    history = state["memory"]["history"]
+    rows = of_lanes(torch.arange(num_models * num_instances).view(num_models, num_instances)).flatten()
     return {
         **state,
         "stack": {
@@ -358,7 +356,7 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
             {name: of_lanes(value) for name, value in known.items()} for known in state["optimiser"]
         ],
         "memory": {
-            "history": {**history, "values": rows(history["values"]), "count": rows(history["count"])},
+            "history": rows_of_state(state["memory"]["history"], rows),
             **{
                 name: of_lanes(value)
                 for name, value in state["memory"].items()
