@@ -32,7 +32,9 @@ from activebias.learning import LARGEST_LOSS as LARGEST_LOSS
 from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION
 from activebias.learning import Sources as Sources
+from activebias.learning import evaluating as evaluating
 from activebias.learning import learn_from as learn_from
 from activebias.learning import rounds_between as rounds_between
+from activebias.learning import whole_parameters as whole_parameters
 from activebias.losses import cross_entropy as cross_entropy
 from activebias.validation import memorises_early as memorises_early

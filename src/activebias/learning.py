@@ -72,12 +72,7 @@ def learn_curve(
     if curve is None:
         return
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    parameters = [value for value in model.parameters() if value.requires_grad]
-    if any(type(value).__name__ == "DTensor" for value in parameters):
-        raise NotImplementedError(
-            "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
-            "leave `bias.learn` out, and method 'auto' emphasises as 'wtc' does."
-        )
+    parameters = whole_parameters(model)
     parts = [_Part(name, data) for name, data in (("training", training), ("validation", validation))]
     ordered = bias.num_instances if tokens is None else tokens.num_sequences
     if len(parts[0].dataset) != ordered:
@@ -108,8 +103,19 @@ def learn_curve(
         min(MEMBERS, *(part.batch_size or MEMBERS for part in parts)),
         (lambda instances: instances) if tokens is None else tokens.sequence_of,
     )
-    with _evaluating(model):
+    with evaluating(model):
         learn_from(bias, sources)
+
+
+def whole_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are trained; raise if a rank holds only its part of them."""
+    parameters = [value for value in model.parameters() if value.requires_grad]
+    if any(type(value).__name__ == "DTensor" for value in parameters):
+        raise NotImplementedError(
+            "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
+            "leave `bias.learn` out, and method 'auto' emphasises as 'wtc' does."
+        )
+    return parameters
 
 
 def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -299,7 +305,7 @@ def _moved(batch: Any, device: torch.device) -> Any:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Put every module into evaluation for a while; cuDNN refuses the gradient of a recurrent net then."""
     trained = [module for module in model.modules() if module.training]
     recurrent = any(isinstance(module, nn.RNNBase) for module in trained)
