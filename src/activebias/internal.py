@@ -31,6 +31,7 @@ from activebias.learning import FIRST_ROUNDS as FIRST_ROUNDS
 from activebias.learning import LARGEST_LOSS as LARGEST_LOSS
 from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION
+from activebias.learning import Forward as Forward
 from activebias.learning import Sources as Sources
 from activebias.learning import evaluating as evaluating
 from activebias.learning import learn_from as learn_from
