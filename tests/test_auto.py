@@ -263,6 +263,13 @@ def test_the_curve_explains_itself():
     assert run.bias.metrics()["weight_max"] <= curves.MOST * 1.5
 
 
+def test_the_effective_sample_size_of_draws_follows_the_learnt_emphasis():
+    run = Training("sauto").epochs(0, 6)
+    drawn = run.bias.probabilities()
+    assert run.curve.num_learnt > 0
+    assert run.bias.metrics()["effective_sample_size"] == pytest.approx(float(1 / (drawn**2).sum()), rel=1e-4)
+
+
 def test_an_equal_curve_says_so():
     share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS)
     assert curves.in_words(torch.ones(NUM_KNOTS), share).startswith("Emphasises nothing")
