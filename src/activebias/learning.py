@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from activebias import losses
-from activebias.curve import NUM_KNOTS, in_words, knot_means, place_of, share_of
+from activebias.curve import NUM_KNOTS, between, in_words, knot_means, place_of, share_of
 from activebias.distributed import Ranks
 from activebias.epoch_items import epoch_generator
 from activebias.indexing import IndexedDataset, TokenIndex, uncollated
@@ -140,6 +140,20 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
         raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
     share = share_of(bias._memory.means())
     return knot_means(), curve.weights(share), share
+
+
+def has_learnt(bias: "ActiveBias") -> bool:
+    """Return whether the method has learnt a curve; False for methods that learn nothing."""
+    curve = bias._memory.curve
+    return curve is not None and curve.num_learnt > 0
+
+
+def weights_at(bias: "ActiveBias", means: Sequence[float]) -> list[float]:
+    """Return the weight of an instance with such a p̄, by the curve as it stands."""
+    weights = curve_of(bias)[1]
+    below, part = between(torch.tensor(means, dtype=torch.float64, device="cpu"))
+    found: list[float] = ((1 - part) * weights[below] + part * weights[below + 1]).tolist()
+    return found
 
 
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:

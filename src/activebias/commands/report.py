@@ -39,6 +39,9 @@ def report(
         more = {} if found is None else {"before_after": asdict(found)}
         print_json({"out": str(written), "bytes": size, "runs": [str(run) for run in runs], **more})
     else:
+        for folder in folders:
+            if folder.info.explanation:
+                show(f"{folder.path.resolve().name}, {folder.info.method}: {folder.info.explanation}")
         for sentence in [] if found is None else found.sentences(THINGS[folders[0].info.kind]):
             show(sentence)
         show(f"Report: {written} ({size / 1e6:.1f} MB). Open it in a browser; it needs no network.")

@@ -24,7 +24,8 @@ class RunInfo:
     `skipped` lists the skipped inputs, as {"what": …, "why": …}. `model` holds the name and the arguments
     that build the model again. `num_instances` counts the training instances, and `num_validation` the
     validation instances that are audited. `settings` holds the options of the user that the other fields do
-    not tell: `target`, `validation` and `burn_in`.
+    not tell: `target`, `validation` and `burn_in`. `explanation` is the method's sentence about the curve
+    that it has learnt, empty for methods that learn nothing.
     """
 
     kind: Kind
@@ -44,6 +45,7 @@ class RunInfo:
     notes: tuple[str, ...] = ()
     num_validation: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    explanation: str = ""
 
     @property
     def num_audited(self) -> int:
@@ -139,6 +141,19 @@ class Inputs:
         """Return the number of instances."""
         shown: Sized | None = self.rows if self.images is None else self.images
         return 0 if shown is None else len(shown)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Emphasis:
+    """The curve of a method that learns: `weights` (epochs, knots) over p̄, `means` (knots,).
+
+    `epochs` counts from 1; the first epochs, before anything was learnt, have no row.
+    """
+
+    epochs: NDArray[np.int64]
+    means: NDArray[np.float64]
+    weights: NDArray[np.float64]
 
 
 @final
