@@ -23,7 +23,7 @@ def num_items_of(method: Method, num_instances: int, dataset: Sized | None, num_
         if method.order != "scan":
             raise ValueError(
                 f"Method {method.name!r} draws single instances, but the words of a sentence, or the labels "
-                "of an example, train together: use scan, wd, we, wpv or wtc."
+                "of an example, train together: use scan, wd, we, wpv, wtc or auto."
             )
         num_items = checks.integer("num_sequences", num_sequences, at_least=1)
     if dataset is not None and len(dataset) != num_items:
