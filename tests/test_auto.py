@@ -260,7 +260,20 @@ def test_the_curve_explains_itself():
     assert text.startswith("Emphasises p̄ from ")
     assert "count for little: " in text
     assert "which may be mislabelled" in text
-    assert run.bias.metrics()["weight_max"] <= curves.MOST * 1.5
+    metrics = run.bias.metrics()
+    assert metrics["weight_max"] <= curves.MOST * 1.5
+    assert metrics["weight_at_0.5"] == pytest.approx(weight[5].item())
+    shown = [float(name.removeprefix("weight_at_")) for name in metrics if name.startswith("weight_at_")]
+    assert shown == [0.05, 0.25, 0.5, 0.75, 0.95]
+    own = learning.weights_at(run.bias, run.bias._memory.means().tolist())
+    torch.testing.assert_close(torch.tensor(own), run.bias.weights(), rtol=0.1, atol=0.02)
+
+
+def test_the_effective_sample_size_of_draws_follows_the_learnt_emphasis():
+    run = Training("sauto").epochs(0, 6)
+    drawn = run.bias.probabilities()
+    assert run.curve.num_learnt > 0
+    assert run.bias.metrics()["effective_sample_size"] == pytest.approx(float(1 / (drawn**2).sum()), rel=1e-4)
 
 
 def test_an_equal_curve_says_so():

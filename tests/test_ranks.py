@@ -8,9 +8,11 @@ import torch
 import torch.distributed as dist
 
 import activebias as ab
+from activebias.learning import FIRST_ROUNDS
 from rank_worker import (
     GLOBAL_BATCH,
     accumulate_weighted,
+    learn,
     learn_weights_and_count_waits,
     run_ranks,
     tag,
@@ -77,6 +79,20 @@ def test_the_two_halves_with_a_loss_of_ones_own(tmp_path):
     (tmp_path / "together").mkdir()
     together = run_ranks(tmp_path / "together", 2, weigh_by_hand, "none")
     assert_as_on_one_rank(together[0], one)
+
+
+@pytest.mark.parametrize("method", ["auto", "sauto"])
+def test_ranks_learn_one_curve_the_curve_of_one_rank(method, tmp_path):
+    """150 instances learn after the first epoch, three times; the ranks share the work."""
+    several = run_ranks(tmp_path, 2, learn, method)
+    assert_same_everywhere(several)
+    assert several[0]["curve"] == several[1]["curve"]
+    one = run_ranks(tmp_path, 1, learn, method)[0]
+    assert several[0]["num_learnt"] == one["num_learnt"] >= FIRST_ROUNDS
+    np.testing.assert_allclose(several[0]["curve"], one["curve"], rtol=1e-4, atol=1e-5)
+    assert np.ptp(one["curve"]) > 0.1
+    assert several[0]["explained"] == one["explained"]
+    assert_as_on_one_rank(several[0], one)
 
 
 @pytest.mark.parametrize("loss", ["class", "sample", "labels"])

@@ -47,13 +47,11 @@ class Evidence(NamedTuple):
     def scores(self, share: torch.Tensor, most: float = (MOST - UNIFORM) / (1 - UNIFORM)) -> torch.Tensor:
         """Return s at the knots: the mean alignments, smoothed over knots, none negative; their mean is 1.
 
-        A knot that was hardly ever measured has the mean score. No score exceeds `most`.
+        A knot that was hardly ever measured has the score of the nearest one. No score exceeds `most`.
         """
         total, weight = _smoothed(self.total), _smoothed(self.weight)
         mean = total / weight.clamp(min=1e-9)
-        mean = torch.where(weight > 0.1 * (1 - DECAY), mean, (share * mean).sum(-1, keepdim=True)).clamp(
-            min=0
-        )
+        mean = mean.gather(-1, _nearest(weight > 0.1 * (1 - DECAY))).clamp(min=0)
         mean = mean / (share * mean).sum(-1, keepdim=True).clamp(min=1e-9)
         return mean.clamp(max=most)
 
@@ -67,6 +65,17 @@ class Evidence(NamedTuple):
         rule = rule / (share * rule).sum(-1, keepdim=True)
         left = torch.as_tensor(DECAY ** (num_epochs + FIRST_ROUNDS), dtype=torch.float64, device=share.device)
         return (1 - left[..., None]) * self.scores(share) + left[..., None] * rule
+
+
+def _nearest(measured: torch.Tensor) -> torch.Tensor:
+    """Return for every knot the nearest one that was measured.
+
+    >>> _nearest(torch.tensor([False, True, False, False, True]))
+    tensor([1, 1, 1, 4, 4])
+    """
+    knot = torch.arange(measured.shape[-1], device=measured.device)
+    distance = (knot[:, None] - knot).abs() + ~measured[..., None, :] * 2 * len(knot)
+    return distance.argmin(-1)
 
 
 def _smoothed(values: torch.Tensor) -> torch.Tensor:
@@ -127,10 +136,8 @@ def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
         little += 1
     if (part := float(share[:little].sum())) >= 0.005:
         edge = (knot_means().logit()[little] - 0.5).sigmoid()
-        text += (
-            f" Instances with p̄ below {edge:.2f} count for little: {100 * part:.0f} % of them, which may be "
-        )
-        text += "mislabelled."
+        text += f" Instances with p̄ below {edge:.2f} count for little: {100 * part:.0f} % of all, which may "
+        text += "be mislabelled."
     return text
 
 

@@ -18,6 +18,7 @@ from activebias.curve import UNIFORM as UNIFORM
 from activebias.curve import Curve as Curve
 from activebias.curve import Evidence as Evidence
 from activebias.curve import between as between
+from activebias.curve import knot_means as knot_means
 from activebias.curve import place_of as place_of
 from activebias.drawing import draw_directly as draw_directly
 from activebias.epoch_items import epoch_generator as epoch_generator
@@ -30,10 +31,15 @@ from activebias.history import rows_of_state as rows_of_state
 from activebias.history import sort_visits as sort_visits
 from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION
+from activebias.learning import Forward as Forward
 from activebias.learning import Sources as Sources
+from activebias.learning import evaluating as evaluating
+from activebias.learning import has_learnt as has_learnt
 from activebias.learning import largest_loss as largest_loss
 from activebias.learning import learn_from as learn_from
 from activebias.learning import rounds_between as rounds_between
+from activebias.learning import whole_parameters as whole_parameters
 from activebias.losses import cross_entropy as cross_entropy
+from activebias.methods import ALL_METHODS as ALL_METHODS
 from activebias.validation import FEW_EPOCHS as FEW_EPOCHS
 from activebias.validation import memorises as memorises

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from activebias import losses
-from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, in_words, knot_means, place_of, share_of
+from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, between, in_words, knot_means, place_of, share_of
 from activebias.distributed import Ranks
 from activebias.epoch_items import epoch_generator
 from activebias.indexing import IndexedDataset, TokenIndex, uncollated
@@ -70,12 +70,7 @@ def learn_curve(
     if curve is None:
         return
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    parameters = [value for value in model.parameters() if value.requires_grad]
-    if any(type(value).__name__ == "DTensor" for value in parameters):
-        raise NotImplementedError(
-            "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
-            "leave `bias.learn` out, and method 'auto' emphasises by the rule p̄ (1 - p̄)."
-        )
+    parameters = whole_parameters(model)
     parts = [_Part(name, data) for name, data in (("training", training), ("validation", validation))]
     ordered = bias.num_instances if tokens is None else tokens.num_sequences
     if len(parts[0].dataset) != ordered:
@@ -113,8 +108,19 @@ def learn_curve(
         min(MEMBERS, *(part.batch_size or MEMBERS for part in parts)),
         (lambda instances: instances) if tokens is None else tokens.sequence_of,
     )
-    with _evaluating(model):
+    with evaluating(model):
         learn_from(bias, sources)
+
+
+def whole_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are trained; raise if a rank holds only its part of them."""
+    parameters = [value for value in model.parameters() if value.requires_grad]
+    if any(type(value).__name__ == "DTensor" for value in parameters):
+        raise NotImplementedError(
+            "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
+            "leave `bias.learn` out, and method 'auto' emphasises by the rule p̄ (1 - p̄)."
+        )
+    return parameters
 
 
 def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -139,6 +145,20 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
         raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
     share = share_of(bias._memory.means())
     return knot_means(), curve.weights(share), share
+
+
+def has_learnt(bias: "ActiveBias") -> bool:
+    """Return whether the method has learnt a curve; False for methods that learn nothing."""
+    curve = bias._memory.curve
+    return curve is not None and curve.num_learnt > 0
+
+
+def weights_at(bias: "ActiveBias", means: Sequence[float]) -> list[float]:
+    """Return the weight of an instance with such a p̄, by the curve as it stands."""
+    weights = curve_of(bias)[1]
+    below, part = between(torch.tensor(means, dtype=torch.float64, device="cpu"))
+    found: list[float] = ((1 - part) * weights[below] + part * weights[below + 1]).tolist()
+    return found
 
 
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
@@ -313,7 +333,7 @@ def _moved(batch: Any, device: torch.device) -> Any:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Put every module into evaluation for a while; cuDNN refuses the gradient of a recurrent net then."""
     trained = [module for module in model.modules() if module.training]
     recurrent = any(isinstance(module, nn.RNNBase) for module in trained)

@@ -7,10 +7,13 @@ import torch
 
 from activebias import emphasis
 from activebias._arrays import as_tensor, native
+from activebias.learning import weights_at
 from activebias.statistics import estimate
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
+
+SHOWN_MEANS = (0.05, 0.25, 0.5, 0.75, 0.95)  # p̄
 
 
 def describe(bias: "ActiveBias") -> str:
@@ -48,7 +51,9 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
         score = bias._memory.scores.values(index)
         emphasised = weight
         if draws:
-            emphasised = as_tensor(emphasis.weights(native(score), bias._memory.scores.mean())).double()
+            scores = bias._memory.scores
+            found = emphasis.weights(native(score), scores.mean(), scores.uniform)
+            emphasised = as_tensor(found).double()
         # A single entry does not tell how often it was replaced.
         alone = entries[..., 0] == initial if bias.history.window == 1 else count <= 1
         parts = (
@@ -64,7 +69,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
         unvisited += int(alone.sum())
         weight_min, weight_max = min(weight_min, float(weight.min())), max(weight_max, float(weight.max()))
     mean = (sums / bias.num_instances).tolist()
-    return {
+    numbers = {
         "effective_sample_size": float(sums[2] ** 2 / sums[3]),
         "weight_min": weight_min,
         "weight_max": weight_max,
@@ -75,3 +80,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
         "share_unvisited": unvisited / bias.num_instances,
         "num_skipped": float(bias.num_skipped),
     }
+    if bias.method.learns:  # a few points of the curve
+        found = zip(SHOWN_MEANS, weights_at(bias, SHOWN_MEANS), strict=True)
+        numbers |= {f"weight_at_{mean}": weight for mean, weight in found}
+    return numbers

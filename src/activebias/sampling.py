@@ -139,7 +139,7 @@ def make_sampler(
     if (sentences or bias.multi_label) and bias.method.order != "scan":
         raise ValueError(
             f"Method {bias.method.name!r} draws single instances, but the words of a sentence, or the labels "
-            "of an example, train together: use scan, wd, we, wpv or wtc."
+            "of an example, train together: use scan, wd, we, wpv, wtc or auto."
         )
     if sentences:
         num_items = checks.integer("num_sequences", num_sequences, at_least=1)

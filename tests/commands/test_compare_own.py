@@ -97,7 +97,7 @@ def test_a_class_of_two_rows_and_a_column_of_words():
         (("--csv", "wine.csv", "--target", "target", "--methods", "wtc"), "such as scan,wtc"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "wtc,we"), "such as scan,wtc"),
         (("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--burn-in", 3), "leaves no epoch"),
-        (("--conll", "wine.csv", "--methods", "scan,sd"), "use scan, wd, we, wpv or wtc, not sd"),
+        (("--conll", "wine.csv", "--methods", "scan,sd"), "use scan, wd, we, wpv, wtc or auto, not sd"),
     ],
 )
 def test_refusals(arguments, message):

@@ -296,7 +296,7 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         (["--csv", "wine.csv", "--target", "target", "--data", "."], 2, "`--data` is for recipes"),
         (["--csv", "wine.csv", "--target", "target", "--method", "wtx"], 2, "Did you mean 'wtc'"),
         (["--csv", "wine.csv", "--target", "target", "--validation", "1.5"], 2, "above 0 and below 1"),
-        (["--conll", "t.conll", "--method", "spv"], 2, "use scan, wd, we, wpv or wtc, not spv"),
+        (["--conll", "t.conll", "--method", "spv"], 2, "use scan, wd, we, wpv, wtc or auto, not spv"),
         (["--csv", "wine.csv", "--target", "kind"], 1, "has no column 'kind'"),
         (["--csv", "wine.csv", "--target", "target", "--validation", "no.csv"], 1, "There is no file no.csv"),
         (

@@ -17,7 +17,7 @@ from activebias.integrations.huggingface import ActiveBiasTrainer
 from language_run import make_language_trainer, training_arguments
 
 # Method, task, and over how many parts of a step the gradients are accumulated.
-RANK_CASES = [("wpv", "sequence", 1), ("wtc", "tagging", 2), ("we", "language", 2)]
+RANK_CASES = [("wpv", "sequence", 1), ("wtc", "tagging", 2), ("we", "language", 2), ("auto", "tagging", 1)]
 NUM_SAMPLES, NUM_CLASSES = 50, 3  # the last step of an epoch has two samples
 
 

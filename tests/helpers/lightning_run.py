@@ -23,6 +23,7 @@ USUAL_WARNINGS = [
 ]
 
 NUM_INSTANCES, BATCH_SIZE, EPOCHS = 50, 8, 3
+NO_FILES = {"enable_checkpointing": False}
 TAKES_WEIGHTS_ONLY = "weights_only" in inspect.signature(Trainer.fit).parameters  # since Lightning 2.6
 
 

@@ -66,6 +66,35 @@ def train(rank, num_ranks, method, num_instances=150, accumulate=1):
     return report(bias, model.module, drawn)
 
 
+def learn(rank, num_ranks, method="auto", num_instances=150):
+    """Train four epochs under DistributedDataParallel, learn after each; return what this rank learnt."""
+    inputs, targets = digits(num_instances + 50)
+    train_set, validation = (
+        TensorDataset(inputs[part], targets[part])
+        for part in (slice(num_instances), slice(num_instances, None))
+    )
+    bias = make_bias(method, num_instances=num_instances)
+    model = DistributedDataParallel(make_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = bias.loader(train_set, GLOBAL_BATCH // num_ranks)
+    drawn = []
+    for epoch in range(4):
+        bias.set_epoch(epoch)
+        for index, (batch, labels) in loader:
+            drawn.append(index.tolist())
+            loss = bias.loss(model(batch), labels, index)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        bias.learn(model, loader, validation)
+    learnt = bias._memory.curve
+    return report(bias, model.module, drawn) | {
+        "curve": learnt.scores.tolist(),
+        "num_learnt": learnt.num_learnt,
+        "explained": bias.explain(),
+    }
+
+
 def weigh_otherwise(rank, num_ranks, loss):
     """Train with weights of the user's own, or several labels, on a data set whose last batch is padded."""
     inputs, targets = digits(37)

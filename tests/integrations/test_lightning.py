@@ -18,6 +18,7 @@ from activebias.integrations.lightning import ActiveBiasCallback
 from lightning_run import (
     BATCH_SIZE,
     EPOCHS,
+    NO_FILES,
     NUM_INSTANCES,
     USUAL_WARNINGS,
     Classifier,
@@ -28,8 +29,6 @@ from lightning_run import (
 )
 
 pytestmark = USUAL_WARNINGS
-
-NO_FILES = {"enable_checkpointing": False}
 
 
 @pytest.mark.parametrize("method", ["wpv", "spv"])

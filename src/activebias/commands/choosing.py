@@ -60,8 +60,8 @@ def find_methods(
     if recipe.metric == "entity F1" and drawing:
         if not keep_applicable:
             raise typer.BadParameter(
-                f"{recipe.name} tags sentences, whose words train together: use scan, wd, we, wpv or wtc, "
-                f"not {', '.join(drawing)}."
+                f"{recipe.name} tags sentences, whose words train together: use scan, wd, we, wpv, wtc or "
+                f"auto, not {', '.join(drawing)}."
             )
         methods = [side for side in methods if side.method.order == "scan"]
     if not methods:

@@ -86,8 +86,9 @@ def compare(
 ) -> None:
     """Compare methods with their baselines: on a recipe of the paper, or on your own data.
 
-    Methods may be the paper's (wtc), peers (gce) or both (wtc+gce). With --search every one of them gets the
-    same search of its learning rate and its parameter, on a validation part of a recipe's training data.
+    Methods may be the paper's (wtc), auto, peers (gce) or both (wtc+gce). With --search every one of them
+    gets the same search of its learning rate and its parameter, on a validation part of a recipe's training
+    data.
     """
     sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
     given = [name for name, value in sources.items() if value is not None]

@@ -131,7 +131,8 @@ def _methods(text: str | None, *, is_tagging: bool) -> list[str]:
     drawing = [side.name for side in sides if side.method.order != "scan"]
     if is_tagging and drawing:
         raise typer.BadParameter(
-            f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {', '.join(drawing)}."
+            "The words of a sentence train together: use scan, wd, we, wpv, wtc or auto, not "
+            f"{', '.join(drawing)}."
         )
     names = list(dict.fromkeys(side.name for side in sides))
     if len(names) < 2 or not {"scan", "uni"} & set(names):

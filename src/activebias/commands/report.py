@@ -42,6 +42,9 @@ def report(
         more |= {"note": difference} if difference else {}
         print_json({"out": str(written), "bytes": size, "runs": [str(run) for run in runs], **more})
     else:
+        for folder in folders:
+            if folder.info.explanation:
+                show(f"{folder.path.resolve().name}, {folder.info.method}: {folder.info.explanation}")
         for sentence in [] if found is None else found.sentences(THINGS[folders[0].info.kind]):
             show(sentence)
         if difference:

@@ -1,16 +1,25 @@
 """Runs trials for a command, with progress on stderr."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 
+from activebias.commands.shared import say
 from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side
 from activebias.lab.result_tables import display_name
-from activebias.lab.trials import Spread, count_epochs, missing_runs, run_trials
+from activebias.lab.trials import (
+    Spread,
+    UnlearntWarning,
+    count_epochs,
+    missing_runs,
+    nothing_to_learn_from,
+    run_trials,
+)
 from activebias.training.progress import Progress, error_console, show_epochs
 
 # The results of a group come at the same time. In between, a log file gets a line at this interval.
@@ -28,10 +37,16 @@ def run(
     spread: Spread | None = None,
 ) -> list[TrialResult]:
     """Train the missing trials, with progress on stderr, and return all results."""
+    if text := nothing_to_learn_from(recipe, methods):
+        say(f"Warning: {text}")
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
     number = sum(len(group) for group in missing.values())
     total = count_epochs(recipe, missing)
-    with show_trials(recipe.name, total, number, console=error_console(), quiet=quiet) as listener:
+    with (
+        warnings.catch_warnings(),
+        show_trials(recipe.name, total, number, console=error_console(), quiet=quiet) as listener,
+    ):
+        warnings.simplefilter("ignore", UnlearntWarning)
         return run_trials(
             recipe,
             methods=methods,

@@ -52,7 +52,9 @@ def train(
         Path | None,
         typer.Option("--like", help="A run on own data: its split, and its settings that are not given."),
     ] = None,
-    method: Annotated[str | None, typer.Option("--method", help="One method (default: wtc).")] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="One method (default: wtc); auto learns its emphasis.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of all random numbers (default: 0).")
     ] = None,
@@ -260,7 +262,7 @@ def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, qu
         raise typer.BadParameter(str(error)) from None
     if own.kind == "tagging" and chosen.order != "scan":
         raise typer.BadParameter(
-            f"The words of a sentence train together: use scan, wd, we, wpv or wtc, not {chosen.name}."
+            f"The words of a sentence train together: use scan, wd, we, wpv, wtc or auto, not {chosen.name}."
         )
     name = Path(own.source).name
     judges = usual_judges(own) if settings.judges is None else settings.judges
@@ -334,6 +336,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
         "warnings": list(info.warnings),
         "skipped": list(info.skipped),
         "notes": list(info.notes),
+        "explanation": info.explanation,
         "model": str(folder.path / "model.pt"),
         "conflicts": None if folder.conflicts_file is None else str(folder.conflicts_file),
         **({} if found is None else {"before_after": asdict(found)}),
@@ -362,6 +365,10 @@ def _tell(folder: "RunFolder") -> None:
     if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
         burn_in = plural(info.burn_in, "epoch", "epochs")
         emphasis = f" The burn-in took {burn_in}, then {info.method} emphasised instances."
+    if info.explanation:
+        emphasis += f" {info.explanation}"
+        if "recipe" not in info.model:
+            emphasis += " It learnt from the validation part, whose error is a little optimistic."
     conflicts = ""
     if folder.conflicts_file is not None:
         conflicts = f" Some inputs have different labels: see {folder.conflicts_file}."

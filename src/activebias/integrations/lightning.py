@@ -4,12 +4,14 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from activebias import ActiveBias
+from activebias import ActiveBias, TokenIndex
+from activebias.internal import Forward
 from activebias.sampling import EmphasisSampler
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
+    from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
     from lightning.pytorch.utilities import CombinedLoader
 except ImportError as error:
     raise ImportError(
@@ -18,6 +20,7 @@ except ImportError as error:
 
 
 DEFAULT_PREFIX = "active_bias/"
+SHARDING = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
 
 
 class ActiveBiasCallback(Callback):
@@ -34,6 +37,11 @@ class ActiveBiasCallback(Callback):
     A run that resumes from a checkpoint, even in mid-epoch, trains only the remaining batches. A checkpoint
     that was written without the bias is refused. `Trainer.test` and `validate` leave the bias as it is.
 
+    `learn_from` is the validation data of the method `auto`: a loader or a data set. The bias learns after
+    the last batch of every epoch; a checkpoint of that step holds the curve. `forward`, from the module and a
+    batch to (logits, targets), is needed where the module is not called as `module(*inputs)`; `tokens` is
+    the `TokenIndex` of tagging. See `bias.learn`.
+
     Two biases in one Trainer, each with a loader of its own, have two callbacks with different prefixes.
     """
 
@@ -42,11 +50,15 @@ class ActiveBiasCallback(Callback):
         bias: ActiveBias,
         *,
         validation_error: str | None = None,
+        learn_from: Any = None,
+        forward: Forward | None = None,
+        tokens: TokenIndex | None = None,
         log_metrics: bool = True,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         """Log every metric of the bias under `prefix` at the end of an epoch, unless switched off."""
         self.validation_error = validation_error
+        self.learn_from, self.forward, self.tokens = learn_from, forward, tokens
         self.bias = bias
         self.log_metrics = log_metrics
         self.prefix = prefix
@@ -64,9 +76,42 @@ class ActiveBiasCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set the epoch early: worker processes of a loader draw before the epoch starts."""
+        if self._learns:
+            self._check_learning(trainer, pl_module)
         if not self._resumes:
             self.bias.set_epoch(trainer.current_epoch)
         self._resumes = False
+
+    @property
+    def _learns(self) -> bool:
+        return self.learn_from is not None and self.bias.method.learns
+
+    def _check_learning(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Raise before the first epoch if the bias cannot learn after it."""
+        if isinstance(trainer.strategy, SHARDING):
+            raise NotImplementedError(
+                f"`learn_from` needs whole parameters, but {type(trainer.strategy).__name__} shards them: "
+                f"leave it out, and method {self.bias.method.name!r} emphasises by the rule p̄ (1 - p̄)."
+            )
+        if self.forward is None and type(pl_module).forward is LightningModule.forward:
+            raise ValueError(
+                f"{type(pl_module).__name__} has no `forward`, which the method {self.bias.method.name!r} "
+                "learns by: give ActiveBiasCallback `forward=lambda module, batch: (logits, targets)`."
+            )
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """After an epoch's last batch let the method `auto` learn; checkpoints are written later."""
+        if self._learns and trainer.is_last_batch:
+            with trainer.precision_plugin.forward_context():
+                self.bias.learn(
+                    pl_module,
+                    self._find_sampler(trainer)[0],
+                    self.learn_from,
+                    tokens=self.tokens,
+                    forward=self.forward,
+                )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise if the loader does not use the bias's sampler."""

@@ -24,7 +24,8 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     """skorch's NeuralNetClassifier that emphasises instances by the network's earlier predictions.
 
     `method`, `burn_in`, `window`, `remove_outliers` and `seed` are the parameters of `ActiveBias`. A search
-    can vary them like any other parameter. `burn_in="auto"` follows skorch's `valid_acc`. All other
+    can vary them like any other parameter. `burn_in="auto"` follows skorch's `valid_acc`; the method
+    "auto" learns from the validation split (`train_split`) after every epoch. All other
     parameters are skorch's. As usual in skorch, the module returns logits for CrossEntropyLoss (the default
     criterion), probabilities for NLLLoss, or one logit for two classes and BCEWithLogitsLoss.
 
@@ -83,10 +84,11 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         if y is not None:
             y = self._encoded(X, y, fit_params)
         self._decodes = False
+        self._forward_params = _for_forward(fit_params)
         try:
             return super().fit_loop(X, y, epochs, **fit_params)
         finally:
-            self._decodes = True
+            self._decodes, self._forward_params = True, {}
 
     def check_data(self, X: Any, y: Any) -> None:
         """Check the data as skorch does; the classes are those before the encoding."""
@@ -120,10 +122,8 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         """Return the number of classes that the module has outputs for: of the first example."""
         first = next(iter(super().get_iterator(Subset(self.get_dataset(X), [0]), training=False)))
         self._set_training(False)
-        # skorch passes private parameters on to its own methods.
-        options = {name: value for name, value in fit_params.items() if not name.startswith("_")}
         with torch.no_grad():
-            outputs = self.infer(unpack_data(first)[0], **options)
+            outputs = self.infer(unpack_data(first)[0], **_for_forward(fit_params))
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
         if logits.dim() == 1:
             return 2
@@ -201,6 +201,32 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
             self.bias_.report_validation_error(1 - self.history[-2]["valid_acc"])
         self.bias_.set_epoch(len(self.history) - 1)
 
+    def on_epoch_end(
+        self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any
+    ) -> None:
+        """Let the method `auto` learn from the validation split; skorch's Checkpoint comes later."""
+        super().on_epoch_end(net, dataset_train=dataset_train, dataset_valid=dataset_valid, **kwargs)
+        bias = self.bias_
+        if bias is None or not bias.method.learns or dataset_valid is None:
+            return
+        # Read as for predictions: without the bias's order.
+        parts = [
+            super(ActiveBiasClassifier, self).get_iterator(part) for part in (dataset_train, dataset_valid)
+        ]
+
+        def forward(module: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            inputs, targets = unpack_data(batch)
+            return self._logits(self.infer(inputs, **self._forward_params)), targets
+
+        bias.learn(self.module_, *parts, forward=forward)
+
+    def _logits(self, outputs: Any) -> torch.Tensor:
+        """Return the logits of the module's outputs, of which NLLLoss has probabilities."""
+        logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
+        if isinstance(_criterion_of(self), nn.NLLLoss):
+            return (logits + torch.finfo(logits.dtype).eps).log()
+        return logits
+
     def get_loss(
         self, y_pred: Any, y_true: torch.Tensor, X: Any = None, training: bool = False
     ) -> torch.Tensor:
@@ -210,10 +236,8 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
             if isinstance(criterion, nn.BCEWithLogitsLoss):
                 y_true = y_true.float()
             return torch.as_tensor(super().get_loss(y_pred, y_true, X=X, training=False))
-        logits = y_pred[0] if isinstance(y_pred, tuple) else y_pred
-        if isinstance(criterion, nn.NLLLoss):
-            logits = (logits + torch.finfo(logits.dtype).eps).log()
-        elif not isinstance(criterion, nn.CrossEntropyLoss | nn.BCEWithLogitsLoss):
+        logits = self._logits(y_pred)
+        if not isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss | nn.BCEWithLogitsLoss):
             raise ValueError(
                 "Expected `criterion` to be CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss, but got "
                 f"{type(criterion).__name__}."
@@ -263,6 +287,11 @@ class BiasMemory(nn.Module):
             self.bias, self._loaded = None, state["bias"]
         else:
             self.bias.load_state_dict(state["bias"])
+
+
+def _for_forward(fit_params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of `fit` for the module; skorch passes private ones on to its own methods."""
+    return {name: value for name, value in fit_params.items() if not name.startswith("_")}
 
 
 def _criterion_of(net: ActiveBiasClassifier) -> Any:

@@ -64,7 +64,7 @@ def compare(
         data: a pair (inputs, labels), or a data set of such pairs. Inputs are numbers: an array, a tensor,
             a DataFrame or a list. Floating point inputs get the type of the model's weights. Labels are
             integers or words; in tagging integers (sentences, words), padded with -100.
-        methods: names of the paper's methods, or your own `Method`s; one, several, or "scan,wtc".
+        methods: names of methods ("auto" too), or your own `Method`s; one, several, or "scan,wtc".
         splits: the number of splits.
         minutes: a budget. If it is too small for all splits, fewer splits are finished.
         epochs: the number of epochs, larger than `burn_in`: methods differ only after the burn-in.

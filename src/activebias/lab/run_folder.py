@@ -74,6 +74,7 @@ def train_recipe(
         ),
         inputs=inputs,
         validation=predictions_of(evaluate(run.model, data.test), np.arange(len(data.test))),
+        emphasis=run.emphasis,
     )
     checkpoint.remove()
     return folder

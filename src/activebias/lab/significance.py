@@ -158,7 +158,7 @@ def baseline_of(method: str, methods: Collection[str]) -> str | None:
     """
     if method in BASELINES:
         return None
-    candidates = ("uni", "scan") if method in SAMPLING_METHODS else ("scan",)
+    candidates = ("uni", "scan") if method in (*SAMPLING_METHODS, "sauto") else ("scan",)
     return next((candidate for candidate in candidates if candidate in methods), None)
 
 

@@ -208,7 +208,7 @@ def _check(recipe: Recipe, dataset: Dataset, methods: Sequence[str | Method]) ->
     if dataset.train.is_tagging and drawing:
         raise ValueError(
             f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
-            "scan, wd, we, wpv or wtc."
+            "scan, wd, we, wpv, wtc or auto."
         )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -36,6 +37,21 @@ class Spread(Protocol):
         self, recipe: Recipe, missing: Missing, place: Place, listener: Listener, dataset: Dataset | None
     ) -> None:
         """Return when all missing trials are stored."""
+
+
+class UnlearntWarning(UserWarning):
+    """A method that learns has no validation part."""
+
+
+def nothing_to_learn_from(recipe: Recipe, methods: Iterable[str | Method | Side]) -> str:
+    """Return a sentence if a method learns and the recipe has no validation part, else an empty text."""
+    names = [side.name for side in map(find_side, methods) if side.method.learns]
+    if not names or recipe.validation is not None or recipe.split is not None:
+        return ""
+    return (
+        f"{recipe.name} has no validation part to learn from, so {' and '.join(names)} emphasises by "
+        "the rule p̄ (1 - p̄): `--search`, or `replace(recipe, validation=0.1)`, holds a part out."
+    )
 
 
 def missing_runs(
@@ -131,6 +147,8 @@ def run_trials(
         raise ValueError("Expected no `spread` with `keep_models`: models are kept by one process.")
     listener = listener or Listener()
     resolved, seeds = _resolved(methods), _checked(seeds)
+    if text := nothing_to_learn_from(recipe, resolved):
+        warnings.warn(text, UnlearntWarning, stacklevel=2)
     missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
     _tell_known(recipe, len(resolved) * len(seeds), missing, place, listener)
     if missing:

@@ -5,6 +5,8 @@ probabilities over the epochs is the belief about each instance. It includes the
 model has not yet memorised wrong labels. Validation instances are never trained on: the probabilities of
 their labels after every epoch are their history. With several judges (`activebias.own.judges`) the history of
 both parts is the average of theirs.
+
+A method that learns (`auto`) learns from the validation part.
 """
 
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import torch
 from torch import nn
 
 from activebias import ActiveBias
+from activebias.internal import has_learnt
 from activebias.own.data import OwnData
 from activebias.own.judges import Judged, average_judges, check_judges
 from activebias.own.models import build_model
@@ -29,6 +32,10 @@ from activebias.training.evaluation import evaluate
 from activebias.training.fingerprint import build_seeded, digest_of, digest_of_settings
 from activebias.training.loop import OBSERVED_STATE, OnEpoch, Run, Task
 from activebias.training.randomness import derived_generator, derived_seed
+
+LEARNT_FROM_VALIDATION = (
+    "The method learnt its emphasis from the validation part, so the validation error is a little optimistic."
+)
 
 
 def train_own(
@@ -94,7 +101,7 @@ def train_own(
         seed=seed,
         model=data.model | training,
         skipped=data.skipped,
-        notes=data.notes,
+        notes=(*data.notes, *([LEARNT_FROM_VALIDATION] if has_learnt(run.bias) else [])),
         num_validation=len(run.observers[1].beliefs),
         judges={} if judged is None else {"number": judges, "epochs": judged.epochs},
         settings={**data.settings, "burn_in": burn_in},
@@ -112,6 +119,7 @@ def train_own(
         validation_history=run.observers[1].history,
         judges_history=None if judged is None else judged.history,
         conflicts=data.conflicts.rows,
+        emphasis=run.emphasis,
     )
     for checkpoint in checkpoints:
         checkpoint.remove()
@@ -160,14 +168,16 @@ def build_run(
         device=device,
         seed=derived_seed(seed, "order"),
     )
+    validation = data.validation.to(device)
     task = Task(
         train=data.train.to(device),
-        test=data.validation.to(device),
+        test=validation,
         batch_size=batch_size_for(len(data.train), most=128 if tokens is None else 16),
         seed=seed,
         drop_last=False,
         tokens=tokens,
         scorer=_scorer(data),
+        validation=validation if bias.method.learns else None,
     )
     optimiser = torch.optim.Adam(net.parameters(), lr=data.learning_rate)
     return Run(task, net, optimiser, {bias.method.name: bias}, observed=True)

@@ -23,7 +23,7 @@ from activebias.report.repeats import repeats
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 from activebias.runs.before_after import BeforeAfter, compare_with_first
-from activebias.runs.folder import RunFolder
+from activebias.runs.folder import Emphasis, RunFolder
 
 SCRIPTS = (
     "dom.js",
@@ -41,6 +41,8 @@ IMAGE_BUDGET = 10_000_000
 TEXT_BUDGET = 16_000_000
 # Longer texts are cut: the beginning is enough to judge a suspect in a table.
 LONGEST_TEXT = 2000
+# More lines in one chart are one area.
+MOST_LEARNT = 12
 
 SCORE = (
     "The evidence against the label, from 0 to 1: the probability of the strongest other class compared with "
@@ -168,6 +170,8 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
         "class_names": list(info.class_names),
         "name_order": _name_order(info.class_names),
         "curves": {key: [_finite(v) for v in values] for key, values in info.curves.items()},
+        "emphasis": None if view.emphasis is None else _emphasis_data(view.emphasis),
+        "emphasis_note": summary.emphasis_note(view),
         "classes": class_rows(view),
         "figures": summary.figures(view),
         "sentences": summary.sentences(view),
@@ -183,6 +187,17 @@ def _run_data(view: RunView, name: str, blobs: Blobs, image_budget: int, text_bu
             **blobs.add_numbers(quantised(view.values[:, kept], view.visited[:, kept])),
             "visits": _visit_numbers(view)[kept].tolist(),
         },
+    }
+
+
+def _emphasis_data(emphasis: Emphasis) -> dict[str, Any]:
+    """Return the learnt curve of the epochs, evenly spaced if they are many, the last one included."""
+    number = len(emphasis.epochs)
+    kept = np.linspace(0, number - 1, min(number, MOST_LEARNT)).round().astype(np.int64)
+    return {
+        "epochs": emphasis.epochs[kept].tolist(),
+        "means": emphasis.means.tolist(),
+        "weights": emphasis.weights[kept].tolist(),
     }
 
 

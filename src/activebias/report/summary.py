@@ -181,6 +181,17 @@ def curves_note(view: RunView) -> str:
     return " ".join(parts)
 
 
+def emphasis_note(view: RunView) -> str:
+    """Describe the curve that the method has learnt; empty if it has learnt none."""
+    if view.emphasis is None:
+        return ""
+    return (
+        f"{view.info.explanation} The method {view.info.method} has learnt this from validation data. p̄ is "
+        "the mean of the probabilities that the model gave an instance's label in training. There is a line "
+        "for each epoch, or for some of many, the first ones pale."
+    )
+
+
 def comparison(views: Sequence[RunView], names: Sequence[str]) -> dict[str, Any]:
     """Return a table with one row per run, as texts."""
     columns = [

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from activebias import Audit
 from activebias.runs.auditing import without_prior
-from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
+from activebias.runs.folder import Emphasis, Inputs, Instances, RunFolder, RunInfo
 from activebias.runs.suspects import audit_run, is_sure
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RunView:
 
     `values` are the recorded probabilities of the label, (N, T) oldest first. `visited` is the mask of
     visits among them. `validation_label` and `validation_predicted` are those of the trained model on the
-    validation part.
+    validation part. `emphasis` is the curve that the method has learnt, None for most methods.
     """
 
     info: RunInfo
@@ -43,6 +43,7 @@ class RunView:
     fields: tuple[Field, ...]
     validation_label: NDArray[np.int64]
     validation_predicted: NDArray[np.int64]
+    emphasis: Emphasis | None = None
 
     @property
     def suspected(self) -> NDArray[np.bool_]:
@@ -69,7 +70,10 @@ def view_run(folder: RunFolder) -> RunView:
         for column in ("label", "predicted")
     )
     found = audit_run(folder)
-    return RunView(info, name, instances, found, values, visited, inputs.images, fields, label, predicted)
+    emphasis = folder.emphasis()
+    return RunView(
+        info, name, instances, found, values, visited, inputs.images, fields, label, predicted, emphasis
+    )
 
 
 def _fields(inputs: Inputs, instances: Instances) -> list[Field]:

@@ -26,6 +26,8 @@ class RunInfo:
     validation instances that are audited. `judges` is empty if one model was trained. Else it holds the
     `number` of models whose beliefs are averaged, and the `epochs` that count, from 1. `settings` holds the
     options of the user that the other fields do not tell: `target`, `validation` and `burn_in`.
+    `explanation` is the method's sentence about the curve that it has learnt, empty for methods that learn
+    nothing.
     """
 
     kind: Kind
@@ -46,6 +48,7 @@ class RunInfo:
     num_validation: int = 0
     judges: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    explanation: str = ""
 
     @property
     def num_judges(self) -> int:
@@ -146,6 +149,19 @@ class Inputs:
         """Return the number of instances."""
         shown: Sized | None = self.rows if self.images is None else self.images
         return 0 if shown is None else len(shown)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Emphasis:
+    """The curve of a method that learns: `weights` (epochs, knots) over p̄, `means` (knots,).
+
+    `epochs` counts from 1; the first epochs, before anything was learnt, have no row.
+    """
+
+    epochs: NDArray[np.int64]
+    means: NDArray[np.float64]
+    weights: NDArray[np.float64]
 
 
 @final

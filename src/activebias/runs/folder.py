@@ -11,6 +11,7 @@
 | `validation.csv` | the predictions on the validation part |
 | `validation.pt` | p(y|x) of the validation instances after every epoch; not in runs of recipes |
 | `judges.pt` | p(y|x) of all instances, averaged over several judges, after each epoch that counts |
+| `emphasis.csv` | `Emphasis`: the learnt weights over p̄ after every epoch; only of `auto` and `sauto` |
 | `conflicts.csv` | for a person: instances with the same input and different labels; only if there are any |
 
 A folder is written under a temporary name and renamed at the end. A killed process therefore never leaves an
@@ -34,8 +35,9 @@ import torch
 from numpy.typing import NDArray
 
 from activebias import ActiveBias, PredictionHistory
-from activebias.internal import read_checkpoint, replacing
+from activebias.internal import knot_means, read_checkpoint, replacing
 from activebias.runs.cells import safe_cell
+from activebias.runs.contents import Emphasis as Emphasis
 from activebias.runs.contents import Inputs as Inputs
 from activebias.runs.contents import Instances as Instances
 from activebias.runs.contents import Kind as Kind
@@ -133,6 +135,23 @@ class RunFolder:
         with open(self.path / "validation.csv", encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
+    def emphasis(self) -> Emphasis | None:
+        """Return the curves that the method has learnt, or None if it has learnt none."""
+        path = self.path / "emphasis.csv"
+        if not path.is_file():
+            return None
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                header, *rows = csv.reader(file)
+            weights = np.array([row[1:] for row in rows], dtype=np.float64)
+            means = np.array(header[1:], dtype=np.float64)
+            epochs = np.array([row[0] for row in rows], dtype=np.int64)
+            if weights.shape != (len(epochs), len(means)) or not np.isfinite(weights).all():
+                raise ValueError(f"{weights.shape} weights")
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): train again.") from error
+        return Emphasis(epochs=epochs, means=means, weights=weights)
+
     @property
     def conflicts_file(self) -> Path | None:
         """The file of instances with the same input and different labels, or None if there are none."""
@@ -212,12 +231,14 @@ def write_run(
     validation_history: PredictionHistory | None = None,
     judges_history: PredictionHistory | None = None,
     conflicts: Sequence[Mapping[str, Any]] = (),
+    emphasis: Sequence[Sequence[float]] = (),
 ) -> RunFolder:
     """Write a run folder atomically, and replace an existing run folder.
 
     `bias` is the bias or its `state_dict()`. `best_model` has the weights of the epoch with the lowest
     validation error. `validation_history` belongs to the validation instances among `instances`,
-    `judges_history` to all of them. `conflicts` are the rows of `conflicts.csv`.
+    `judges_history` to all of them. `conflicts` are the rows of `conflicts.csv`. `emphasis` has the
+    learnt weights at the curve's knots after every epoch, and empty rows before.
     """
     path = Path(path)
     check_target(path)
@@ -246,6 +267,8 @@ def write_run(
         _write_validation(temporary / "validation.csv", validation, info.class_names)
         if conflicts:
             _write_conflicts(temporary / "conflicts.csv", conflicts)
+        if any(emphasis):
+            _write_emphasis(temporary / "emphasis.csv", emphasis)
         text = json.dumps({"format": FORMAT, **asdict(info)}, indent=2, ensure_ascii=False)
         (temporary / "run.json").write_text(text + "\n", encoding="utf-8")
     return read_run(path)
@@ -274,6 +297,13 @@ def _write_conflicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.writer(file)
         writer.writerow(rows[0])
         writer.writerows([safe_cell(cell) for cell in row.values()] for row in rows)
+
+
+def _write_emphasis(path: Path, rows: Sequence[Sequence[float]]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["epoch", *(f"{mean:.4g}" for mean in knot_means().tolist())])
+        writer.writerows([epoch, *row] for epoch, row in enumerate(rows, 1) if row)
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:

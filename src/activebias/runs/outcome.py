@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activebias import ActiveBias
+from activebias.internal import has_learnt
 from activebias.runs.contents import RunInfo
 
 # A model has memorised if its validation error rises by so many points after the first half of the training,
@@ -25,10 +26,12 @@ def outcome_of(
         "epochs": epochs,
         "burn_in": epochs if end is None else min(end, epochs),
         "window": bias.history.window,
+        "explanation": bias.explain() if has_learnt(bias) else "",
         "curves": {"train_error": list(train_error), "validation_error": list(validation_error)},
         "warnings": (
             *warnings,
             *_without_emphasis(bias, validation_error),
+            *_without_learning(bias, epochs),
             *(() if warnings else memorised(train_error, validation_error)),  # said already
         ),
     }
@@ -51,6 +54,18 @@ def _without_emphasis(bias: ActiveBias, validation_error: Sequence[float]) -> li
     return [
         f"The burn-in never ended, so that no instance was emphasised: the validation error {reason}. "
         f"Train for more than {plural(epochs, 'epoch', 'epochs')}, or give `--burn-in`."
+    ]
+
+
+def _without_learning(bias: ActiveBias, epochs: int) -> list[str]:
+    """Explain that a method that learns had nothing to learn from."""
+    end = bias.burn_in_end
+    if not bias.method.learns or has_learnt(bias) or end is None or end >= epochs:
+        return []
+    like = "wtc" if bias.method.order == "scan" else "stc"
+    return [
+        f"The method {bias.method.name} learnt nothing, because this training has no validation part, and "
+        f"emphasised as {like} does. Own data has one, and so has a recipe in `activebias compare --search`."
     ]
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from activebias import ActiveBias, TokenIndex
-from activebias.internal import Sources, largest_loss, learn_from
+from activebias.internal import Sources, has_learnt, largest_loss, learn_from
 from activebias.training.examples import IGNORE, Examples
 
 
@@ -21,6 +21,11 @@ class _Task(Protocol):
     def validation(self) -> Examples | None: ...
     @property
     def tokens(self) -> TokenIndex | None: ...
+
+
+def learnt_weights(bias: ActiveBias) -> list[float]:
+    """Return the weights of the learnt curve at its knots; empty if nothing is learnt yet."""
+    return [round(weight, 4) for weight in bias.curve()[1].tolist()] if has_learnt(bias) else []
 
 
 def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) -> None:

@@ -19,7 +19,7 @@ from activebias.training.checkpoints import Checkpoint
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import error_of
 from activebias.training.examples import IGNORE, Examples
-from activebias.training.learning import learn_emphasis
+from activebias.training.learning import learn_emphasis, learnt_weights
 from activebias.training.observing import Observer
 from activebias.training.randomness import derived_generator, derived_seed
 
@@ -109,7 +109,8 @@ class Run:
     An `observed` run (for a run folder) also sums the class probabilities of every instance after each epoch,
     and keeps p(y|x) of the test examples (`observers`, of the training and the test part). It reports the
     test error to its bias, which ends an automatic burn-in and warns of a model that memorises (`warnings`).
-    It keeps the weights of the epoch with the lowest test error (`best_model`).
+    It keeps the weights of the epoch with the lowest test error (`best_model`), and the curve that a method
+    has learnt after every epoch (`emphasis`, empty before).
 
     An `objective` replaces the loss or the order. If it has an order, the bias records nothing.
     """
@@ -141,6 +142,7 @@ class Run:
         self.validation_error: list[float] = []
         self.seconds = 0.0
         self.warnings: list[str] = []
+        self.emphasis: list[list[float]] = []
         self.best_model: dict[str, Any] = {}
         self.observers: tuple[Observer, ...] = ()
         if observed:
@@ -193,6 +195,7 @@ class Run:
         self.test_error.append(test_error)
         if self.observers:
             self.warnings += _report_error(self.bias, test_error / 100)
+            self.emphasis.append(learnt_weights(self.bias))
         self.seconds += time.perf_counter() - started
 
     def _train_epoch(self) -> None:
@@ -200,10 +203,13 @@ class Run:
         if self.task.learning_rate_at is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.task.learning_rate_at(self.epoch)
-        with warnings.catch_warnings() if self.observers else nullcontext():
+        learns = any(bias.method.learns for bias in self.biases.values())
+        with warnings.catch_warnings() if self.observers or learns else nullcontext():
             # Progress shows the error of 100 %, and `run.json` explains a burn-in that never ended.
             if self.observers:
                 warnings.simplefilter("ignore", NothingRightWarning)
+            if learns:  # our callers tell that there is nothing to learn from
+                warnings.filterwarnings("ignore", "Method '.*' has learnt nothing")
             for bias in self.biases.values():
                 bias.set_epoch(self.epoch)
         for index in self._batches():
@@ -270,6 +276,7 @@ class Run:
             "objective": None if self.objective is None else self.objective.state_dict(),
             "seconds": self.seconds,
             "warnings": list(self.warnings),
+            "emphasis": [list(row) for row in self.emphasis],
             "best_model": self.best_model,
             "observers": [observer.state_dict() for observer in self.observers],
         }
@@ -290,6 +297,7 @@ class Run:
         if self.objective is not None:
             self.objective.load_state_dict(state["objective"])
         self.seconds, self.warnings = state["seconds"], list(state["warnings"])
+        self.emphasis = [list(row) for row in state.get("emphasis", ())]
         if self.observers:
             self.best_model = state["best_model"]
         for number, observer in enumerate(self.observers):

@@ -7,10 +7,11 @@ import torch
 
 from activebias import get_method
 from activebias.lab.experiment.prepared import prepare
+from activebias.lab.experiment.splitting import Split
 from activebias.lab.one_by_one import build_run
 from activebias.lab.side_by_side import Lane, SideBySide, TrialData
 from activebias.lab.side_by_side.training import part_of_state
-from side_by_side_cases import CPU, SEEDS, assert_same, burnt_in, small, together
+from side_by_side_cases import CPU, SEEDS, assert_same, burnt_in, made_up, small, together
 
 
 def learnable(name):
@@ -72,3 +73,28 @@ def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
     torch.testing.assert_close(again.memory.scores, run.memory.scores)
     torch.testing.assert_close(part.memory.curves[0], run.memory.curves[1], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(part.memory.scores[0], run.memory.scores[1], rtol=1e-4, atol=1e-5)
+
+
+def test_splits_learn_from_their_validation_parts_and_never_from_the_test_parts(monkeypatch):
+    """Other labels of rows that both splits test on change the test errors, and nothing else."""
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe = replace(small("qt-cnn")[0], split=Split(0.2, 0.3))
+    dataset = made_up("text", count=100)
+    before = [prepare(recipe, dataset, seed=seed, device=CPU) for seed in SEEDS]
+    rows = sorted(set(before[0].parts.test.tolist()) & set(before[1].parts.test.tolist()))
+    assert len(rows) > 3
+    targets = dataset.train.targets.clone()
+    targets[rows] = (targets[rows] + 1) % 6
+    whole = replace(dataset.train, targets=targets)
+    after = [replace(data, whole=whole, test=whole.select(data.parts.test)) for data in before]
+    method = get_method("auto")
+    runs = [together(recipe, prepared, [method]) for prepared in (before, after)]
+    assert torch.equal(runs[0].memory.curves, runs[1].memory.curves)
+    assert torch.equal(runs[0].memory.scores, runs[1].memory.scores)
+    assert not torch.equal(*(torch.stack(run.test_error) for run in runs))
+    for position, seed in enumerate(SEEDS):
+        alone = build_run(recipe, after[position], [method], seed=seed)
+        while alone.epoch < recipe.epochs:
+            alone.train_epoch()
+        assert alone.bias._memory.curve.num_learnt > 1
+        assert_same(runs[1], position, alone, tolerance=1e-3)

@@ -45,9 +45,8 @@ class TrainingCollator:
         """Return the batch, with the index of every label."""
         if not isinstance(samples[0], dict) or "index" not in samples[0]:
             return self.collate_fn(samples)
-        batch = collate_with_index(self.collate_fn)(samples)
-        name = self._label_name(batch)
-        batch["labels"] = labels = batch.pop(name)
+        batch = self._with_labels(collate_with_index(self.collate_fn)(samples))
+        labels = batch["labels"]
         if labels.is_floating_point():
             kind = "several labels an example" if labels.dim() > 1 else "regression"
             raise ValueError(
@@ -61,6 +60,14 @@ class TrainingCollator:
                 f"Expected labels of words, (sequences, words), but got labels of shape "
                 f"{tuple(labels.shape)}: where every example has one label, leave `token_index` out."
             )
+        return batch
+
+    def unnumbered(self, samples: list[Any]) -> Any:
+        """Return a batch of other examples than the training set's, which have no index."""
+        return self._with_labels(self.collate_fn(samples))
+
+    def _with_labels(self, batch: Any) -> Any:
+        batch["labels"] = batch.pop(self._label_name(batch))
         return batch
 
     def _label_name(self, batch: dict[str, Any]) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from activebias.integrations.huggingface.learning import evaluation_set, learn_from_evaluation_set
+
 if TYPE_CHECKING:
     from activebias.integrations.huggingface.trainer import ActiveBiasMixin
 
@@ -58,19 +60,25 @@ class StateCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Listen to evaluations from now on."""
+        """Listen to evaluations from now on; raise if the method cannot learn from the evaluation set."""
+        evaluation_set(self._trainer)
         self._trains = True
         self._metrics, self._has_reported = None, False
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Raise if the step was not weighed."""
+        """Raise if the step was not weighed; after an epoch's last step let the method `auto` learn.
+
+        A checkpoint of this step is written later, and holds the curve.
+        """
         if not self._trainer.has_weighed:
             raise RuntimeError(
                 f"The bias was not asked for this step's weights: `compute_loss` of "
                 f"{type(self._trainer).__name__} must call `super().compute_loss(…)`."
             )
+        if state.epoch is not None and float(state.epoch).is_integer():
+            learn_from_evaluation_set(self._trainer)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

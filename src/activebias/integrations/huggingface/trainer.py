@@ -43,6 +43,7 @@ class ActiveBiasMixin(_Base):
         token_index: TokenIndex | None = None,
         shift_labels: bool | None = None,
         validation_error: str | None = None,
+        learn_from: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Set the bias, and where words have labels the numbering of these words.
@@ -61,6 +62,8 @@ class ActiveBiasMixin(_Base):
                 model, whose own loss of the first batch must then be the cross-entropy of its logits.
             validation_error: the name of a metric of `compute_metrics`, such as "eval_error": the share of
                 wrong examples. The bias receives it after an evaluation, which `burn_in="auto"` needs.
+            learn_from: the name of the evaluation set that the method `auto` learns from, where
+                `eval_dataset` is a dict of several.
             **kwargs: the Trainer's.
         """
         super().__init__(*args, **kwargs)
@@ -75,6 +78,7 @@ class ActiveBiasMixin(_Base):
         self.bias = bias
         self.token_index = token_index
         self.validation_error = validation_error
+        self.learn_from = learn_from
         self._loss_is_checked = shift_labels is not None
         self._own_loss_func = self.compute_loss_func
         # The Trainer, and trainers built on it, call this function with the model's outputs and the labels.

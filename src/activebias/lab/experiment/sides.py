@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from activebias import METHODS, Method, get_method
-from activebias.internal import did_you_mean
+from activebias.internal import ALL_METHODS, did_you_mean
 from activebias.lab.experiment.rules import RunKey, rule_of
 from activebias.lab.peers import PEERS, Peer
 
@@ -87,10 +87,10 @@ def find_side(side: "str | Method | Side") -> Side:
         try:
             return Side(get_method(first))
         except ValueError:
-            known = (*METHODS, *PEERS)
+            known = (*ALL_METHODS, *PEERS)
             raise ValueError(
-                f"Expected `methods` to be among {', '.join(METHODS)}, the peers {', '.join(PEERS)}, or a "
-                f"pair such as wtc+sce, but got {side!r}.{did_you_mean(first.lower(), known)}"
+                f"Expected `methods` to be among {', '.join(ALL_METHODS)}, the peers {', '.join(PEERS)}, or "
+                f"a pair such as wtc+sce, but got {side!r}.{did_you_mean(first.lower(), known)}"
             ) from None
     method, peer = (first, second) if plus else ("scan", first)
     if peer not in PEERS:

@@ -69,7 +69,7 @@ def run_side_by_side(
     if first.tokens is not None and drawing:
         raise ValueError(
             f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
-            "scan, wd, we, wpv or wtc."
+            "scan, wd, we, wpv, wtc or auto."
         )
     left: dict[int, list[Side]] = {}
     fitted: list[int] = []  # group sizes that fitted after running out of RAM

@@ -48,7 +48,7 @@ Report.main = (() => {
   }
 
   async function drawAll() {
-    const drawings = [Report.plots.curves(run), Report.plots.weights(run), drawMap()];
+    const drawings = [Report.plots.curves(run), Report.plots.emphasis(run), Report.plots.weights(run), drawMap()];
     if (header.runs.length > 1 && !header.comparison.hides_errors) drawings.push(Report.plots.comparison(header.comparison.curves));
     await Promise.all(drawings);
     if (chosen !== null) await Report.detail.show(run, chosen);

@@ -94,6 +94,34 @@ Report.plots = (() => {
     return Plotly.react(byId("weights-plot"), [trace], layout({ bargap: 0, xaxis: axis("weight in the loss"), yaxis: axis("instances") }), CONFIG);
   }
 
+  const logit = (p) => Math.log(p / (1 - p));
+
+  /** The weight that a method has learnt for each p̄: a line an epoch, from pale to dark. */
+  function emphasis(run) {
+    for (const element of document.querySelectorAll("[data-learnt]")) element.hidden = !run.emphasis;
+    if (!run.emphasis) return null;
+    const { epochs, means, weights } = run.emphasis;
+    const last = epochs.length - 1, colour = Report.theme.colour("accent");
+    byId("emphasis-note").textContent = run.emphasis_note;
+    const traces = weights.map((row, i) => ({
+      x: means.map(logit), y: row, mode: "lines", name: `epoch ${epochs[i]}`, showlegend: i === 0 || i === last,
+      opacity: last ? 0.2 + (0.8 * i) / last : 1, line: { color: colour, width: i === last ? 3 : 1.5 },
+      customdata: means, hovertemplate: `epoch ${epochs[i]}: p̄ %{customdata:.3f}, weight %{y:.2f}<extra></extra>`,
+    }));
+    const ticks = [0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 0.999];
+    const one = { type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: { color: Report.theme.colour("muted"), width: 1, dash: "dot" } };
+    const shape = layout({
+      xaxis: axis("p̄", { tickvals: ticks.map(logit), ticktext: ticks.map(String) }),
+      yaxis: axis("weight", { rangemode: "tozero" }), shapes: [one],
+    });
+    const ends = last ? [0, last] : [0];
+    fillTable(byId("emphasis-table"), {
+      columns: ["p̄", ...ends.map((i) => `Weight, epoch ${epochs[i]}`)],
+      rows: means.map((mean, knot) => [decimal(mean, 3), ...ends.map((i) => decimal(weights[i][knot], 2))]),
+    });
+    return Plotly.react(byId("emphasis-plot"), traces, shape, CONFIG);
+  }
+
   /** The band of one standard error around a mean curve: a closed line, filled. */
   function band({ mean, stderr }, colour) {
     const epochs = epochsOf(mean);
@@ -167,5 +195,5 @@ Report.plots = (() => {
     }
   }
 
-  return { CONFIG, fit, axis, layout, burnInMark, meanCurves, curves, weights, comparison, comparisonTables, probabilities };
+  return { CONFIG, fit, axis, layout, burnInMark, meanCurves, curves, emphasis, weights, comparison, comparisonTables, probabilities };
 })();
