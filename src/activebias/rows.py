@@ -54,6 +54,11 @@ class RaggedRows:
         """How many bytes the rows take."""
         return int(self.values.nbytes + self._start.nbytes + self._room.nbytes)
 
+    @property
+    def layout(self) -> tuple[int, int, bool]:
+        """What a CUDA graph holds of the rows: a graph must go when it changes."""
+        return len(self.values), self.width, self._moves_in_step
+
     def room(self) -> Array:
         """Return how many entries have room in every row."""
         return self._room * UNIT
