@@ -165,6 +165,27 @@ def test_a_step_in_a_graph_of_the_users_runs_the_same_kernels(device):
 
 
 @pytest.mark.parametrize("method", ["wpv", "sd"])
+def test_a_state_loaded_after_the_users_capture_leaves_the_room(method, device):
+    made = [ab.ActiveBias(method, num_instances=32, num_classes=5, device=DEVICE) for _ in range(2)]
+    logits, targets, index = there(torch.randn(8, 5), LABELS[:8], torch.arange(8))
+    for bias in made:
+        bias.set_epoch(0)
+        bias.history.make_room(64)
+    with device.capture() as graph:
+        made[0].loss(logits, targets, index)
+    for _ in range(5):
+        made[1].record(torch.arange(32), torch.rand(32))
+    made[0].load_state_dict(made[1].state_dict())
+    for _ in range(50):
+        made[0].record(index, torch.rand(8))
+    with device.capture() as again:
+        made[0].loss(logits, targets, index)
+    graph.compare(again)
+    assert made[0].history.num_overwritten == 0
+    assert made[0].history.values()[1].sum(1).tolist() == [57] * 8 + [6] * 24
+
+
+@pytest.mark.parametrize("method", ["wpv", "sd"])
 def test_a_user_may_make_room_within_an_epoch(method, device):
     bias = ab.ActiveBias(method, num_instances=32, num_classes=5, device=DEVICE)
     bias.sampler(batch_size=8)

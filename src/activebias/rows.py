@@ -178,7 +178,12 @@ class RaggedRows:
 
     def load(self, values: torch.Tensor, count: Array) -> bool:
         """Take over what `joined` returned; return whether a graph must go."""
-        moved, first = self._lay_out(count * 0, with_share(count)), 0
+        wanted, first = with_share(count), 0
+        if isinstance(count, torch.Tensor) and not self._moves_in_step:
+            # A graph of the user's may hold the array: rows share all of it, because none will get more.
+            free = (len(self.values) - self._needed(wanted, self.width)) // (len(count) * UNIT) * UNIT
+            wanted = wanted.maximum((wanted + free).clip(max=self.width))
+        moved = self._lay_out(count * 0, wanted)
         for each in self._positions(count[:-1]):
             self.values[each] = native(values[first : first + len(each)])
             first += len(each)
