@@ -164,6 +164,17 @@ def test_a_step_in_a_graph_of_the_users_runs_the_same_kernels(device):
         graph.compare(again)
 
 
+@pytest.mark.filterwarnings("ignore:Method 'sd' emphasises by the order")
+@pytest.mark.parametrize(("method", "window", "most"), [("wpv", None, 2), ("sd", None, 8), ("wpv", 5, 0)])
+def test_an_epoch_begins_with_little_waiting(method, window, most, device):
+    bias = ab.ActiveBias(method, num_instances=32, num_classes=5, window=window, device=DEVICE)
+    bias.set_epoch(0)
+    bias.record(torch.arange(32), torch.rand(32))
+    device.num_waits = 0
+    bias.set_epoch(1)
+    assert device.num_waits <= most
+
+
 @pytest.mark.parametrize("method", ["wpv", "sd"])
 def test_a_state_loaded_after_the_users_capture_leaves_the_room(method, device):
     made = [ab.ActiveBias(method, num_instances=32, num_classes=5, device=DEVICE) for _ in range(2)]

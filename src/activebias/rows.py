@@ -164,6 +164,8 @@ class RaggedRows:
         if not isinstance(count, torch.Tensor):
             return 0
         overflowed = (count > self.room())[:-1].nonzero().squeeze(1)
+        if len(overflowed) == 0:  # the usual case: each of the sizes below would wait for the device
+            return 0
         first, room = self.place(overflowed)
         surplus = count[overflowed] - room
         position, length = ragged(first, room), room.repeat_interleave(room)
