@@ -41,6 +41,7 @@ class GpuSteps:
     ) -> None:
         """Begin without graphs; `weight` and `append` are the memory's."""
         self._history = history
+        self._layout = history.layout
         self._num_skipped = num_skipped
         self._weight = weight
         self._append = append
@@ -51,6 +52,7 @@ class GpuSteps:
 
     def step(self, batch: Batch) -> LookedUp:
         """Return the weights of a batch, and append its visits."""
+        self._forget_if_moved()
         if batch.has_losses and batch.mask is not None:
             # The host bounds a small model's step: exp(-loss) and the mask are cheaper inside of the graph.
             return LookedUp(*self._graphed_loss_step(batch.index, batch.prob, batch.mask))
@@ -58,15 +60,18 @@ class GpuSteps:
 
     def look_up(self, batch: Batch) -> tuple[LookedUp, torch.Tensor, torch.Tensor]:
         """Return the weights of a batch, and its visits, flat."""
+        self._forget_if_moved()
         rows, kept, *found = self._graphed_look_up(*self._inputs(batch))
         return LookedUp(*found), rows, kept
 
     def append(self, index: torch.Tensor, prob: torch.Tensor) -> None:
         """Append the visits of a step that came in parts."""
+        self._forget_if_moved()
         self._graphed_append(index, prob)
 
     def prepare(self, batch_size: int | None) -> None:
         """Record graphs for steps of this size, and for shapes that came often; waits for the device."""
+        self._forget_if_moved()
         with self._history.own_capture(), torch.cuda.device(self._history.device):
             self._graphed_loss_step.prepare(*([] if batch_size is None else [(batch_size,)]))
             for graphed in (self._graphed_step, self._graphed_look_up, self._graphed_append):
@@ -74,9 +79,15 @@ class GpuSteps:
 
     def forget(self) -> None:
         """Drop all graphs, because the storage they speak of has moved or the emphasis has begun."""
+        self._layout = self._history.layout
         for graphed in vars(self).values():
             if isinstance(graphed, Graphed):
                 graphed.forget()
+
+    def _forget_if_moved(self) -> None:
+        """Drop all graphs if the user has made room in the history."""
+        if self._history.layout != self._layout:
+            self.forget()
 
     @staticmethod
     def _inputs(batch: Batch) -> Tensors:

@@ -162,6 +162,11 @@ class PredictionHistory:
         return (index * self.window, self.window) if self._rows is None else self._rows.place(index)
 
     @property
+    def layout(self) -> tuple[int, int, bool] | None:
+        """What a CUDA graph that holds `append` must go by: it is of no use when this changes."""
+        return None if self._rows is None else self._rows.layout
+
+    @property
     def in_file(self) -> bool:
         """Whether the history is in a memory-mapped file."""
         return isinstance(self._table, np.memmap)

@@ -54,6 +54,11 @@ class RaggedRows:
         """How many bytes the rows take."""
         return int(self.values.nbytes + self._start.nbytes + self._room.nbytes)
 
+    @property
+    def layout(self) -> tuple[int, int, bool]:
+        """What a CUDA graph holds of the rows: a graph must go when it changes."""
+        return len(self.values), self.width, self._moves_in_step
+
     def room(self) -> Array:
         """Return how many entries have room in every row."""
         return self._room * UNIT
@@ -159,6 +164,8 @@ class RaggedRows:
         if not isinstance(count, torch.Tensor):
             return 0
         overflowed = (count > self.room())[:-1].nonzero().squeeze(1)
+        if len(overflowed) == 0:  # the usual case: each of the sizes below would wait for the device
+            return 0
         first, room = self.place(overflowed)
         surplus = count[overflowed] - room
         position, length = ragged(first, room), room.repeat_interleave(room)
@@ -173,7 +180,12 @@ class RaggedRows:
 
     def load(self, values: torch.Tensor, count: Array) -> bool:
         """Take over what `joined` returned; return whether a graph must go."""
-        moved, first = self._lay_out(count * 0, with_share(count)), 0
+        wanted, first = with_share(count), 0
+        if isinstance(count, torch.Tensor) and not self._moves_in_step:
+            # A graph of the user's may hold the array: rows share all of it, because none will get more.
+            free = (len(self.values) - self._needed(wanted, self.width)) // (len(count) * UNIT) * UNIT
+            wanted = wanted.maximum((wanted + free).clip(max=self.width))
+        moved = self._lay_out(count * 0, wanted)
         for each in self._positions(count[:-1]):
             self.values[each] = native(values[first : first + len(each)])
             first += len(each)

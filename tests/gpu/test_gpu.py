@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-METHODS = list(ab.METHODS)
+METHODS = [*ab.METHODS, "auto", "sauto"]
 
 
 def batches(num_steps, num_instances=500, batch_size=64, seed=0):

@@ -1,7 +1,7 @@
 """The code of a GPU, run on a CPU: tensors in place of NumPy arrays, and graphs that replay by calling.
 
 It shows what does not need a device: the arithmetic, the row that does not count, and buffers that the next
-replay overwrites. It cannot show waiting, or operations that no CUDA graph may hold.
+replay overwrites. Waiting, and what a CUDA graph cannot hold: pretend_device.py.
 """
 
 import contextlib
@@ -36,16 +36,20 @@ class PretendGraph:
             buffer.fill_(RUBBISH[buffer.dtype])
 
 
-def pretend_gpu(monkeypatch):
-    """From now on a bias on the CPU runs the code of a GPU; return the list of graphs that it records."""
+def pretend_gpu(monkeypatch, *, held=lambda function: function):
+    """From now on a bias on the CPU runs the code of a GPU; return the list of graphs that it records.
+
+    A graph replays by calling `held(function)`.
+    """
     graphs = []
 
     def record(graphed, shape):
         inputs = graphed._idle(shape)
         for _ in range(2):  # as the real recording does
             graphed._function(*inputs)
-        outputs = tuple(output.clone() for output in graphed._function(*inputs))
-        graphs.append(PretendGraph(graphed._function, inputs, outputs))
+        function = held(graphed._function)
+        outputs = tuple(output.clone() for output in function(*inputs))
+        graphs.append(PretendGraph(function, inputs, outputs))
         return activebias.graphs._Recorded(graphs[-1], inputs, outputs)
 
     for module in (
