@@ -209,6 +209,7 @@ def test_an_own_method_with_an_own_statistic():
     torch.testing.assert_close(bias.probabilities(), (0.5 / 4 + 0.5 * expected / expected.sum()).double())
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")  # torch's advice
 def test_the_whole_step_may_be_compiled_and_the_compiler_stays_out_of_the_loss():
     torch.compiler.reset()
     compiled, plain, traced = emphasising_bias(), emphasising_bias(), []

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import tomllib
 import torch
 
 import activebias as ab
@@ -133,6 +132,7 @@ def test_lines_are_short(page):
 
 
 def test_readme_says_what_the_extras_bring():
+    tomllib = pytest.importorskip("tomllib", reason="Python reads TOML from 3.11 on")
     extras = tomllib.loads((blocks.ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     pattern = r"^pip install -c constraints.txt -e '\.\[(\w+)\]' +# (.+)$"
     lines = dict(re.findall(pattern, README.read_text(), re.MULTILINE))

@@ -18,7 +18,7 @@ SCANNING = ["scan", "wd", "we", "wpv", "wtc"]
 
 def block_sums(scores):
     padded = np.zeros(padded_length(len(scores)), dtype=np.float32)
-    padded[: len(scores)] = scores
+    padded[: len(scores)] = scores.numpy()
     return BlockSums(padded)
 
 
@@ -44,7 +44,7 @@ def test_draws_follow_the_distribution(num_instances):
 
 
 def test_a_data_set_of_one_instance_is_drawn():
-    assert draw(block_sums(np.ones(1)), 1, np.array([0.1, 0.6, 0.99])).tolist() == [0, 0, 0]
+    assert draw(block_sums(torch.ones(1)), 1, np.array([0.1, 0.6, 0.99])).tolist() == [0, 0, 0]
 
 
 def test_scores_that_are_all_zero_give_uniform_draws():

@@ -53,7 +53,7 @@ class Scores:
         self._values: Array = native(torch.zeros(length, dtype=torch.float32, device=device))
         if method.statistic is not None:
             self._values[:num_instances] = initial
-            self._total[...] = as_tensor(self._values).sum(dtype=torch.float64)
+            as_tensor(self._total).copy_(as_tensor(self._values).sum(dtype=torch.float64))
             self._num_positive[...] = (self._values > 0).sum()
         self._sums = BlockSums(self._values) if method.order == "emphasis" else None
 
