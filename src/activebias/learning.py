@@ -251,6 +251,8 @@ def _gradient(
     total = torch.zeros(sum(value.numel() for value in sources.parameters), device=device)
     number = torch.zeros((), device=device)
     for some in torch.split(examples, sources.at_once):
+        if len(some) == 0:  # of several ranks this one has none of them
+            continue
         with torch.enable_grad():
             loss, counts = losses_of(some)
             found = torch.autograd.grad((loss * counts).sum(), sources.parameters, allow_unused=True)
