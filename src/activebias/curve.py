@@ -157,6 +157,7 @@ class Curve:
         self.num_learnt = 0
         self.first_epoch: int | None = None  # in which it learnt
         self.last_epoch: int | None = None
+        self.has_warned = False  # that it has learnt nothing
 
     def __call__(self, estimate: Estimate) -> Array:
         """Return the scores, linear between the knots."""
@@ -169,7 +170,7 @@ class Curve:
         self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
         self.last_epoch = epoch
         self.num_learnt += 1
-        as_tensor(self.scores).copy_(self.evidence.mixed(share, epoch - self.first_epoch))
+        as_tensor(self.scores).copy_(self.evidence.mixed(share, max(0, epoch - self.first_epoch)))
 
     def weights(self, share: torch.Tensor) -> torch.Tensor:
         """Return v at the knots, of which each has a `share` of the instances."""
