@@ -48,7 +48,8 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
         score = bias._memory.scores.values(index)
         emphasised = weight
         if draws:
-            emphasised = as_tensor(emphasis.weights(native(score), bias._memory.scores.mean())).double()
+            scores = bias._memory.scores
+            emphasised = as_tensor(emphasis.weights(native(score), scores.mean(), scores.uniform)).double()
         # A single entry does not tell how often it was replaced.
         alone = entries[..., 0] == initial if bias.history.window == 1 else count <= 1
         parts = (
