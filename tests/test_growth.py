@@ -43,6 +43,23 @@ def test_a_grown_bias_is_one_made_for_all(method, options):
     assert grown.metrics() == pytest.approx(whole.metrics())
 
 
+@pytest.mark.parametrize("method", ["auto", "sauto"])
+@pytest.mark.usefixtures("device")
+def test_new_instances_are_scored_by_the_curve_that_was_learnt(method):
+    bias = ab.ActiveBias(method, num_instances=20, num_classes=4)
+    bias.set_epoch(0)
+    record(bias, torch.arange(15), 0)  # the last five have the mean of new instances
+    inputs, targets = digits(20)
+    bias.learn(
+        make_model(num_classes=4), TensorDataset(inputs, targets % 4), TensorDataset(inputs, targets % 4)
+    )
+    before = bias.scores
+    bias.grow(25)
+    torch.testing.assert_close(bias.scores[:20], before)
+    torch.testing.assert_close(bias.scores[20:], before[15:])
+    assert float(bias._memory.scores.mean()) == pytest.approx(bias.scores.double().mean().item())
+
+
 @pytest.mark.usefixtures("device")
 def test_draws_reach_the_new_instances():
     bias = ab.ActiveBias("se", num_instances=10, num_classes=4)

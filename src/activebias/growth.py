@@ -73,6 +73,8 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
         memory.load_state_dict(
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True
         )
+        if memory.curve is not None:  # the new instances have the scores of a curve that has learnt nothing
+            memory.follow(memory.curve, memory.means())
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None
     bias._order.resize(num_instances)
