@@ -16,6 +16,7 @@ from activebias import learning
 from activebias.curve import NUM_KNOTS, Curve, Evidence, knot_means, place_of
 from activebias.emphasis import weights
 from learning_run import NUM_TRAINING, Training
+from pretend_gpu import pretend_gpu
 
 
 @pytest.fixture(autouse=True)
@@ -204,14 +205,53 @@ def test_the_curve_explains_itself():
     assert (share * weight).sum() == pytest.approx(1, abs=0.05)
     text = run.bias.explain()
     assert text.startswith("Emphasises p̄ from ")
-    assert "count for little: " in text
-    assert "which may be mislabelled" in text
+    assert "count for little and may be mislabelled: " in text
     assert run.bias.metrics()["weight_max"] <= curves.MOST * 1.5
 
 
-def test_an_equal_curve_says_so():
-    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS)
-    assert curves.in_words(torch.ones(NUM_KNOTS), share).startswith("Emphasises nothing")
+EVERYWHERE = [1 / NUM_KNOTS] * NUM_KNOTS
+
+
+@pytest.mark.parametrize(
+    ("weight", "share", "text"),
+    [
+        ([1.0] * 13, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        ([1.03] * 6 + [0.97] * 7, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        ([0.0] * 13, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        (
+            [9.0] * 5 + [1.0] + [0.1] * 7,
+            [0] * 5 + [1] + [0] * 7,
+            "Emphasises nothing: all instances weigh ab",
+        ),
+        (
+            [0.7] * 3 + [1.04] * 10,
+            EVERYWHERE,
+            "Emphasises p̄ from 0.12 to 1, most of all p̄ near 0.12 (weight 1.04).",
+        ),
+        ([0.6] * 5 + [3.0] + [0.9] * 7, EVERYWHERE, "Emphasises p̄ near 0.5 (weight 3.0)."),
+        (  # knots without instances have the mean weight: they neither end nor hide a range
+            [1, 1, 0.1, 0.1, 0.9, 1.3, 0.9, 1.4, 1, 0.7, 1, 1, 1],
+            [0, 0, 0.1, 0.1, 0, 0.3, 0, 0.3, 0, 0.2, 0, 0, 0],
+            "Emphasises p̄ from 0.5 to 0.88, most of all p̄ near 0.88 (weight 1.4). Instances with p̄ below "
+            "0.18 count for little and may be mislabelled: 20 % of all.",
+        ),
+    ],
+)
+def test_sentences_about_curves(weight, share, text):
+    found = curves.in_words(torch.tensor(weight), torch.tensor(share))
+    assert found.startswith(text)
+    assert len(found) == len(text) or "nothing" in found
+
+
+def test_a_curve_that_has_learnt_nothing_says_so():
+    bias = ab.ActiveBias("auto", num_instances=6, num_classes=4)
+    assert bias.explain().startswith("Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. Emphasises ")
+
+
+def test_the_code_of_a_gpu_learns_the_same_curve(monkeypatch):
+    expected = Training().epochs(0, 6).bias.weights()
+    pretend_gpu(monkeypatch)
+    torch.testing.assert_close(Training().epochs(0, 6).bias.weights(), expected, atol=1e-4, rtol=0)
 
 
 def test_alignments_become_scores():

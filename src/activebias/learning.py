@@ -136,7 +136,10 @@ def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.
 
 def explain(bias: "ActiveBias") -> str:
     """Return one sentence about the curve that the method `auto` has learnt; reads every history."""
-    return in_words(*_weights_and_share(bias)[1:])
+    text = in_words(*_weights_and_share(bias)[1:])
+    curve = bias._memory.curve
+    assert curve is not None
+    return text if curve.num_learnt else f"Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. {text}"
 
 
 def curve_of(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor]:
