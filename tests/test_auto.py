@@ -248,6 +248,17 @@ def test_a_curve_that_has_learnt_nothing_says_so():
     assert bias.explain().startswith("Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. Emphasises ")
 
 
+def test_the_curve_is_bounded_as_the_weights_are():
+    bias = ab.ActiveBias("auto", num_instances=100, num_classes=2, max_weight=3, remove_outliers=False)
+    bias.set_epoch(0)
+    for _ in range(20):
+        bias.record(range(100), torch.tensor([0.5] * 4 + [0.99] * 96))
+    weight, knot = bias.weights(), 5  # p̄ = ½
+    assert weight.max() == pytest.approx(3)
+    assert bias.curve()[1][knot] == pytest.approx(3, abs=1e-3)
+    assert "(weight 3.0)" in bias.explain()
+
+
 def test_the_code_of_a_gpu_learns_the_same_curve(monkeypatch):
     expected = Training().epochs(0, 6).bias.weights()
     pretend_gpu(monkeypatch)

@@ -152,7 +152,11 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
     if curve is None:
         raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
     share = share_of(bias._memory.means())
-    return knot_means(), curve.weights(share), share
+    weights = curve.weights(share)
+    if bias.max_weight is not None:
+        limit, lift = bias._memory.scores.bound(bias.max_weight)
+        weights = weights.clamp(max=float(limit)) + float(lift)
+    return knot_means(), weights, share
 
 
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
