@@ -144,6 +144,12 @@ def test_ids_of_other_kinds(ids):
         ab.ActiveBias("wpv", num_instances=3, num_classes=4).rows(ids)
 
 
+@pytest.mark.parametrize("ids", ["abc", 5, torch.tensor(5)])
+def test_a_single_id_is_no_batch(ids):
+    with pytest.raises(TypeError, match=r"to be a batch of ids, but got .*: for one id give `\[id\]`"):
+        ab.ActiveBias("wpv", num_instances=3, num_classes=4).rows(ids)
+
+
 def test_what_cannot_grow(tmp_path):
     bias = ab.ActiveBias("wpv", num_instances=3, num_classes=4)
     bias.grow(3)
