@@ -3,73 +3,20 @@
 import copy
 import math
 import warnings
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import activebias as ab
 from activebias import curve as curves
 from activebias import learning
 from activebias.curve import NUM_KNOTS, Curve, Evidence, knot_means, place_of
 from activebias.emphasis import weights
-
-NUM_TRAINING, NUM_VALIDATION = 600, 300
-
-
-def digits(share_wrong=0.2, seed=0):
-    """Return training, validation and test set; a share of the labels of the first two is wrong."""
-    images, labels = load_digits(return_X_y=True)
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(labels), generator=generator)
-    images, clean = torch.tensor(images / 16).float()[order], torch.tensor(labels)[order]
-    wrong = torch.rand(len(clean), generator=generator) < share_wrong
-    noisy = torch.where(wrong, torch.randint(10, clean.shape, generator=generator), clean)
-    ends = (0, NUM_TRAINING, NUM_TRAINING + NUM_VALIDATION, len(clean))
-    parts = [slice(*pair) for pair in pairwise(ends)]
-    labels = (noisy, noisy, clean)
-    sets = [TensorDataset(images[part], each[part]) for part, each in zip(parts, labels, strict=True)]
-    return sets, wrong[:NUM_TRAINING]
-
-
-class Training:
-    """A small net in training on digits."""
-
-    def __init__(self, method="auto", *, seed=0, burn_in=2, share_wrong=0.2, **options):
-        (self.train, self.validation, self.test), self.wrong = digits(share_wrong, seed)
-        torch.manual_seed(seed)
-        self.model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.bias = ab.ActiveBias(
-            method, num_instances=NUM_TRAINING, num_classes=10, burn_in=burn_in, seed=seed, **options
-        )
-        self.loader = self.bias.loader(self.train, 50)
-
-    def epochs(self, first, last):
-        for epoch in range(first, last):
-            self.bias.set_epoch(epoch)
-            for index, (inputs, targets) in self.loader:
-                loss = self.bias.loss(self.model(inputs), targets, index)
-                self.optimiser.zero_grad()
-                loss.backward()
-                self.optimiser.step()
-            self.bias.learn(self.model, self.loader, self.validation)
-        return self
-
-    @property
-    def curve(self):
-        return self.bias._memory.curve
-
-    def error(self):
-        self.model.eval()
-        with torch.no_grad():
-            predicted = self.model(self.test.tensors[0]).argmax(1)
-        self.model.train()
-        return (predicted != self.test.tensors[1]).double().mean().item()
+from learning_run import NUM_TRAINING, Training
+from pretend_gpu import pretend_gpu
 
 
 @pytest.fixture(autouse=True)
@@ -258,8 +205,7 @@ def test_the_curve_explains_itself():
     assert (share * weight).sum() == pytest.approx(1, abs=0.05)
     text = run.bias.explain()
     assert text.startswith("Emphasises p̄ from ")
-    assert "count for little: " in text
-    assert "which may be mislabelled" in text
+    assert "count for little and may be mislabelled: " in text
     metrics = run.bias.metrics()
     assert metrics["weight_max"] <= curves.MOST * 1.5
     assert metrics["weight_at_0.5"] == pytest.approx(weight[5].item())
@@ -276,9 +222,60 @@ def test_the_effective_sample_size_of_draws_follows_the_learnt_emphasis():
     assert run.bias.metrics()["effective_sample_size"] == pytest.approx(float(1 / (drawn**2).sum()), rel=1e-4)
 
 
-def test_an_equal_curve_says_so():
-    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS)
-    assert curves.in_words(torch.ones(NUM_KNOTS), share).startswith("Emphasises nothing")
+EVERYWHERE = [1 / NUM_KNOTS] * NUM_KNOTS
+
+
+@pytest.mark.parametrize(
+    ("weight", "share", "text"),
+    [
+        ([1.0] * 13, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        ([1.03] * 6 + [0.97] * 7, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        ([0.0] * 13, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        (
+            [9.0] * 5 + [1.0] + [0.1] * 7,
+            [0] * 5 + [1] + [0] * 7,
+            "Emphasises nothing: all instances weigh ab",
+        ),
+        (
+            [0.7] * 3 + [1.04] * 10,
+            EVERYWHERE,
+            "Emphasises p̄ from 0.12 to 1, most of all p̄ near 0.12 (weight 1.04).",
+        ),
+        ([0.6] * 5 + [3.0] + [0.9] * 7, EVERYWHERE, "Emphasises p̄ near 0.5 (weight 3.0)."),
+        (  # knots without instances have the mean weight: they neither end nor hide a range
+            [1, 1, 0.1, 0.1, 0.9, 1.3, 0.9, 1.4, 1, 0.7, 1, 1, 1],
+            [0, 0, 0.1, 0.1, 0, 0.3, 0, 0.3, 0, 0.2, 0, 0, 0],
+            "Emphasises p̄ from 0.5 to 0.88, most of all p̄ near 0.88 (weight 1.4). Instances with p̄ below "
+            "0.18 count for little and may be mislabelled: 20 % of all.",
+        ),
+    ],
+)
+def test_sentences_about_curves(weight, share, text):
+    found = curves.in_words(torch.tensor(weight), torch.tensor(share))
+    assert found.startswith(text)
+    assert len(found) == len(text) or "nothing" in found
+
+
+def test_a_curve_that_has_learnt_nothing_says_so():
+    bias = ab.ActiveBias("auto", num_instances=6, num_classes=4)
+    assert bias.explain().startswith("Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. Emphasises ")
+
+
+def test_the_curve_is_bounded_as_the_weights_are():
+    bias = ab.ActiveBias("auto", num_instances=100, num_classes=2, max_weight=3, remove_outliers=False)
+    bias.set_epoch(0)
+    for _ in range(20):
+        bias.record(range(100), torch.tensor([0.5] * 4 + [0.99] * 96))
+    weight, knot = bias.weights(), 5  # p̄ = ½
+    assert weight.max() == pytest.approx(3)
+    assert bias.curve()[1][knot] == pytest.approx(3, abs=1e-3)
+    assert "(weight 3.0)" in bias.explain()
+
+
+def test_the_code_of_a_gpu_learns_the_same_curve(monkeypatch):
+    expected = Training().epochs(0, 6).bias.weights()
+    pretend_gpu(monkeypatch)
+    torch.testing.assert_close(Training().epochs(0, 6).bias.weights(), expected, atol=1e-4, rtol=0)
 
 
 def test_alignments_become_scores():
@@ -331,51 +328,6 @@ def test_a_curve_begins_as_the_rule():
 def test_uniform_part_of_weights():
     scores = torch.tensor([0.0, 1.0, 3.0])
     torch.testing.assert_close(weights(scores, scores.mean(), 0.1), torch.tensor([0.1, 0.775, 2.125]))
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield torch.zeros(64), 0
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (
-            {"training": "shorter"},
-            ValueError,
-            r"600 examples in the order .* but got 300; in tagging",
-        ),
-        ({"validation": Stream()}, TypeError, r"Expected `validation` to be a map-style data set .* Stream"),
-        ({"validation": []}, ValueError, r"Expected `validation` to have at least one example"),
-        (
-            {"validation": [torch.zeros(64)] * 3},
-            TypeError,
-            r"a tuple \(\*inputs, targets\) .* `bias.learn\(…, forw",
-        ),
-    ],
-)
-def test_mistakes_are_named(change, error, message):
-    run = Training(burn_in=0)
-    run.bias.set_epoch(0)
-    options = {"training": run.loader, "validation": run.validation} | change
-    if options["training"] == "shorter":
-        options["training"] = run.validation
-    with pytest.raises(error, match=message):
-        run.bias.learn(run.model, **options)
-
-
-def test_several_labels_are_refused():
-    with pytest.raises(ValueError, match="one label, but `multi_label` is True: use 'wtc'"):
-        ab.ActiveBias("auto", num_instances=3, num_classes=3, multi_label=True)
-
-
-def test_a_damaged_curve_is_refused():
-    run = Training().epochs(0, 4)
-    state = run.bias.state_dict()
-    state["curve"]["scores"] = torch.full((NUM_KNOTS,), math.nan, dtype=torch.float64)
-    with pytest.raises(ValueError, match="curve has `scores` that are not 13 finite numbers"):
-        run.bias.load_state_dict(state)
 
 
 def test_dicts_with_labels_and_loaders_are_read():

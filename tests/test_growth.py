@@ -43,6 +43,23 @@ def test_a_grown_bias_is_one_made_for_all(method, options):
     assert grown.metrics() == pytest.approx(whole.metrics())
 
 
+@pytest.mark.parametrize("method", ["auto", "sauto"])
+@pytest.mark.usefixtures("device")
+def test_new_instances_are_scored_by_the_curve_that_was_learnt(method):
+    bias = ab.ActiveBias(method, num_instances=20, num_classes=4)
+    bias.set_epoch(0)
+    record(bias, torch.arange(15), 0)  # the last five have the mean of new instances
+    inputs, targets = digits(20)
+    bias.learn(
+        make_model(num_classes=4), TensorDataset(inputs, targets % 4), TensorDataset(inputs, targets % 4)
+    )
+    before = bias.scores
+    bias.grow(25)
+    torch.testing.assert_close(bias.scores[:20], before)
+    torch.testing.assert_close(bias.scores[20:], before[15:])
+    assert float(bias._memory.scores.mean()) == pytest.approx(bias.scores.double().mean().item())
+
+
 @pytest.mark.usefixtures("device")
 def test_draws_reach_the_new_instances():
     bias = ab.ActiveBias("se", num_instances=10, num_classes=4)
@@ -124,6 +141,12 @@ def test_damaged_ids_are_refused(ids):
 @pytest.mark.parametrize("ids", [[1.5], [None], [True], [("a", 1)]])
 def test_ids_of_other_kinds(ids):
     with pytest.raises(TypeError, match="strings or integers"):
+        ab.ActiveBias("wpv", num_instances=3, num_classes=4).rows(ids)
+
+
+@pytest.mark.parametrize("ids", ["abc", 5, torch.tensor(5)])
+def test_a_single_id_is_no_batch(ids):
+    with pytest.raises(TypeError, match=r"to be a batch of ids, but got .*: for one id give `\[id\]`"):
         ab.ActiveBias("wpv", num_instances=3, num_classes=4).rows(ids)
 
 

@@ -48,8 +48,9 @@ def test_equal_emphasis_has_the_whole_data_set_as_its_effective_size():
     assert bias_with_visits("uni").metrics()["effective_sample_size"] == pytest.approx(4)
 
 
-def test_drawing_methods_report_the_effective_size_of_their_draws():
-    bias = bias_with_visits("sd")
+@pytest.mark.parametrize("method", ["sd", "sauto"])
+def test_drawing_methods_report_the_effective_size_of_their_draws(method):
+    bias = bias_with_visits(method)
     probabilities = bias.probabilities()
     assert bias.metrics()["effective_sample_size"] == pytest.approx(float(1 / (probabilities**2).sum()))
 

@@ -236,6 +236,12 @@ def test_probabilities_from_logits_and_targets():
         torch.testing.assert_close(bias.scores, biases[0].scores)
 
 
+def test_a_pair_of_logits_and_targets_is_a_tuple():
+    logits, targets, index = batch(8)
+    with pytest.raises(TypeError, match=r"`prob` to be one array .* a pair of logits and targets is a tuple"):
+        make().weigh(torch.ones(8), [logits.requires_grad_(), targets], index)
+
+
 def test_ignored_targets_of_a_pair_do_not_count():
     logits, targets, index = batch(2, 4)
     targets[0, 2:] = -100
@@ -291,6 +297,12 @@ def test_a_largest_weight_needs_weights():
         ({"class_weight": [1, 1, 1, 1, -1]}, ValueError, "finite weights of at least 0"),
         ({"class_weight": [1, 1, 1, 1, float("nan")]}, ValueError, "finite weights of at least 0"),
         ({"class_weight": [True] * 5}, TypeError, "`class_weight` to hold weights"),
+        ({"class_weight": "balanced"}, TypeError, "a list, an array or a tensor, but got 'balanced'"),
+        (
+            {"sample_weight": [[1], [1, 2]]},
+            TypeError,
+            r"`sample_weight` to be one array or tensor, but got a l",
+        ),
         ({"sample_weight": torch.ones(7)}, ValueError, r"shape of the targets, \(8,\), but got \(7,\)"),
         ({"sample_weight": torch.ones(8, 1)}, ValueError, "`sample_weight` to have the shape"),
         ({"sequences": True}, ValueError, r"targets of shape \(sequences, tokens\)"),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.utils.data import Subset, TensorDataset
 
 import activebias as ab
 from activebias.learning import FIRST_ROUNDS
@@ -190,3 +192,24 @@ def test_visits_that_wait_in_the_state_of_one_rank_count_once_on_two(tmp_path):
     bias.set_epoch(1)
     for result in run_ranks(tmp_path, 2, load_on_ranks, tmp_path / "bias.pt"):
         assert result == {"visits": 20, "scores": bias.scores.tolist()}
+
+
+def learn_with_few_examples(rank, num_ranks, num_validation):
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(30, 4), torch.randint(3, (30,))
+    data, model = TensorDataset(inputs, targets), nn.Linear(4, 3)
+    bias = ab.ActiveBias("auto", num_instances=30, num_classes=3)
+    bias.set_epoch(0)
+    part = torch.arange(30)[rank::num_ranks]
+    bias.record(part, torch.linspace(0, 1, 30)[part])
+    bias.learn(model, data, Subset(data, range(num_validation)))
+    return bias.curve()[1].tolist()
+
+
+@pytest.mark.parametrize("num_validation", [1, 10])
+def test_ranks_learn_the_curve_of_one_rank_where_some_have_no_example(num_validation, tmp_path):
+    one, *_ = run_ranks(tmp_path, 1, learn_with_few_examples, num_validation)
+    several = run_ranks(tmp_path, 3, learn_with_few_examples, num_validation)
+    assert several[0] == several[1] == several[2]
+    np.testing.assert_allclose(several[0], one, atol=1e-5)
+    assert max(one) > 1.05

@@ -76,8 +76,14 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Return `value` (list, NumPy or JAX array, tensor) as a tensor."""
     if isinstance(value, torch.Tensor):
         return value
-    array = np.asarray(value)
-    if array.dtype == object:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of other lengths, or of torch's tensors
+        pair = "; a pair of logits and targets is a tuple" if name == "prob" else ""
+        raise TypeError(
+            f"Expected `{name}` to be one array or tensor, but got a list ({error}){pair}."
+        ) from None
+    if array.dtype.kind in "OSUMm":  # objects, text, dates
         raise TypeError(f"Expected `{name}` to be a list, an array or a tensor, but got {value!r}.")
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()  # torch takes neither

@@ -4,6 +4,7 @@ Training on instances with p̄ near knot b lowers the validation loss by the ali
 their mean gradient, g the gradient of the validation loss. Equations: docs/methods/auto.md.
 """
 
+from itertools import takewhile
 from typing import Any, NamedTuple, final
 
 import torch
@@ -19,6 +20,7 @@ NUM_KNOTS = HIGHEST - LOWEST + 1
 DECAY = 0.9  # of an alignment, each time that new ones come
 UNIFORM = 0.1  # the part of the emphasis that all instances share; ½ in the paper
 MOST = 8.0  # no part of the curve is above so many times the mean
+EQUAL = 0.05  # weights so near to 1 are called equal
 FIRST_ROUNDS = 3  # of measuring alignments, the first time
 
 
@@ -115,29 +117,31 @@ def share_of(means: torch.Tensor) -> torch.Tensor:
 def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
     """Return one sentence about a curve: where it emphasises, and which instances count for little.
 
+    Knots without instances say nothing.
+
     >>> weights = torch.tensor([0.1] * 3 + [0.8, 1.4, 2.0, 2.2, 1.6, 1.0, 0.9, 0.8, 0.7, 0.7])
     >>> in_words(weights, torch.tensor([0.05, 0.03, 0.01] + [0.091] * 10))  # doctest: +ELLIPSIS
     'Emphasises p̄ from 0.27 to 0.88, most of all p̄ near 0.73 (weight 2.2). ...'
     """
-    means, seen = knot_means(), share > 0
-    most = int(torch.where(seen, weights, 0).argmax())
-    above = (weights > 1) & seen
-    if not above.any():
+    knots = (share > 0).nonzero().flatten().tolist()
+    means, weight = knot_means(), weights.tolist()
+    if all(abs(weight[knot] - 1) < EQUAL for knot in knots) or max(weight[knot] for knot in knots) <= 1:
         return "Emphasises nothing: all instances weigh about the same."
-    first = last = most
-    while first > 0 and above[first - 1]:
-        first -= 1
-    while last + 1 < NUM_KNOTS and above[last + 1]:
-        last += 1
-    text = f"Emphasises p̄ from {means[first]:.2g} to {means[last]:.2g}, most of all p̄ near {means[most]:.2g} "
-    text += f"(weight {weights[most]:.1f})."
-    little = 0
-    while little < first and weights[little] < 0.5:
-        little += 1
-    if (part := float(share[:little].sum())) >= 0.005:
-        edge = (knot_means().logit()[little] - 0.5).sigmoid()
-        text += f" Instances with p̄ below {edge:.2f} count for little: {100 * part:.0f} % of all, which may "
-        text += "be mislabelled."
+    most = max(knots, key=weight.__getitem__)
+    below = [knot for knot in knots if knot < most]
+    range_below = list(takewhile(lambda knot: weight[knot] > 1, reversed(below)))
+    range_above = list(takewhile(lambda knot: weight[knot] > 1, (knot for knot in knots if knot > most)))
+    first, last = min([*range_below, most]), max([*range_above, most])
+    peak = f"{weight[most]:.{1 if weight[most] >= 1.05 else 2}f}"
+    text = f"Emphasises p̄ near {means[most]:.2g} (weight {peak})."
+    if first < last:
+        text = f"Emphasises p̄ from {means[first]:.2g} to {means[last]:.2g}, most of all p̄ near "
+        text += f"{means[most]:.2g} (weight {peak})."
+    little = list(takewhile(lambda knot: weight[knot] < 0.5 and knot < first, knots))
+    if little and (part := float(share[little].sum())) >= 0.005:
+        edge = torch.tensor(little[-1] + LOWEST + 0.5).sigmoid()
+        text += f" Instances with p̄ below {edge:.2f} count for little and may be mislabelled: "
+        text += f"{100 * part:.0f} % of all."
     return text
 
 
@@ -164,6 +168,7 @@ class Curve:
         self.num_learnt = 0
         self.first_epoch: int | None = None  # in which it learnt
         self.last_epoch: int | None = None
+        self.has_warned = False  # that it has learnt nothing
 
     def __call__(self, estimate: Estimate) -> Array:
         """Return the scores, linear between the knots."""
@@ -176,7 +181,7 @@ class Curve:
         self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
         self.last_epoch = epoch
         self.num_learnt += 1
-        as_tensor(self.scores).copy_(self.evidence.mixed(share, epoch - self.first_epoch))
+        as_tensor(self.scores).copy_(self.evidence.mixed(share, max(0, epoch - self.first_epoch)))
 
     def weights(self, share: torch.Tensor) -> torch.Tensor:
         """Return v at the knots, of which each has a `share` of the instances."""

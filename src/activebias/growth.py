@@ -1,6 +1,6 @@
 """A data set that grows, and instances that are known by an id of their own instead of their position."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,10 @@ def rows_of(bias: "ActiveBias", ids: Any) -> torch.Tensor:
 
 def _plain(ids: Any) -> list[Hashable]:
     """Return a batch of ids as a list of strings or integers, whatever held them."""
-    found = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    found = ids.tolist() if hasattr(ids, "tolist") else ids
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise TypeError(f"Expected `ids` to be a batch of ids, but got {ids!r}: for one id give `[id]`.")
+    found = list(found)
     for each in found:
         if isinstance(each, bool) or not isinstance(each, (str, int)):
             raise TypeError(f"Expected ids to be strings or integers, but got {each!r}.")
@@ -73,6 +76,8 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
         memory.load_state_dict(
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True
         )
+        if memory.curve is not None:  # the new instances have the scores of a curve that has learnt nothing
+            memory.follow(memory.curve, memory.means())
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None
     bias._order.resize(num_instances)

@@ -26,9 +26,7 @@ class IndexedDataset(Dataset[Any]):
                 f"instance is known by its position, but got {type(dataset).__name__}. Of a stream make your "
                 "own DataLoader, and let the stream bring an index with every sample (docs/streams.md)."
             )
-        parts = dataset.datasets if isinstance(dataset, ConcatDataset) else [dataset]
-        parts = [dataset.dataset] if isinstance(dataset, Subset) else parts
-        if any(isinstance(part, IndexedDataset) for part in parts):
+        if has_index(dataset):
             raise TypeError(
                 "with_index was given a data set that has an index already, or consists of such: wrap it "
                 "once, the outermost one."
@@ -104,6 +102,15 @@ def _collate_with_index(collate_fn: Callable[[list[Any]], Any], batch: list[Any]
         collated["index"] = index  # in place: a BatchEncoding stays one
         return collated
     return torch.tensor([index for index, _ in batch]), collate_fn([sample for _, sample in batch])
+
+
+def has_index(dataset: Any) -> bool:
+    """Return whether `with_index` was applied to a data set, or to a part of a Subset or ConcatDataset."""
+    if isinstance(dataset, Subset):
+        return has_index(dataset.dataset)
+    if isinstance(dataset, ConcatDataset):
+        return any(has_index(part) for part in dataset.datasets)
+    return isinstance(dataset, IndexedDataset)
 
 
 def uncollated(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

@@ -2,19 +2,19 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from activebias import losses
 from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, between, in_words, knot_means, place_of, share_of
 from activebias.distributed import Ranks
 from activebias.epoch_items import epoch_generator
-from activebias.indexing import IndexedDataset, TokenIndex, uncollated
+from activebias.indexing import TokenIndex
+from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -70,8 +70,10 @@ def learn_curve(
     if curve is None:
         return
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}.")
     parameters = whole_parameters(model)
-    parts = [_Part(name, data) for name, data in (("training", training), ("validation", validation))]
+    parts = [Part(name, data) for name, data in (("training", training), ("validation", validation))]
     ordered = bias.num_instances if tokens is None else tokens.num_sequences
     if len(parts[0].dataset) != ordered:
         raise ValueError(
@@ -80,8 +82,12 @@ def learn_curve(
         )
     device = parameters[0].device
 
-    def losses_of(part: _Part, examples: torch.Tensor) -> tuple[losses.PerInstance, torch.Tensor]:
-        logits, targets = (forward or _forward)(model, _moved(part.batch(examples), device))
+    def losses_of(part: Part, examples: torch.Tensor) -> tuple[losses.PerInstance, torch.Tensor]:
+        logits, targets = (forward or usual_forward)(model, moved(part.batch(examples), device))
+        if not isinstance(logits, torch.Tensor):
+            raise TypeError(
+                f"Expected the model to return logits, but got {type(logits).__name__}: {GIVE_FORWARD}."
+            )
         words = tokens is not None or logits.dim() == 3
         found = losses.cross_entropy(logits, targets, num_classes=bias.num_classes, words=words)
         if tokens is None and found.loss.dim() == 2:  # whole sequences: the mean over their words
@@ -113,8 +119,13 @@ def learn_curve(
 
 
 def whole_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are trained; raise if a rank holds only its part of them."""
+    """Return the parameters that are trained; raise if there are none, or a rank has only a part of them."""
     parameters = [value for value in model.parameters() if value.requires_grad]
+    if not parameters:
+        raise ValueError(
+            "Expected `model` to have parameters that are trained, but none requires a gradient: give "
+            "`bias.learn` the model that the optimiser trains."
+        )
     if any(type(value).__name__ == "DTensor" for value in parameters):
         raise NotImplementedError(
             "`bias.learn` needs whole parameters, but this model's are sharded (FSDP, tensor parallelism): "
@@ -131,7 +142,10 @@ def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.
 
 def explain(bias: "ActiveBias") -> str:
     """Return one sentence about the curve that the method `auto` has learnt; reads every history."""
-    return in_words(*_weights_and_share(bias)[1:])
+    text = in_words(*_weights_and_share(bias)[1:])
+    curve = bias._memory.curve
+    assert curve is not None
+    return text if curve.num_learnt else f"Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. {text}"
 
 
 def curve_of(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor]:
@@ -144,7 +158,11 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
     if curve is None:
         raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
     share = share_of(bias._memory.means())
-    return knot_means(), curve.weights(share), share
+    weights = curve.weights(share)
+    if bias.max_weight is not None:
+        limit, lift = bias._memory.scores.bound(bias.max_weight)
+        weights = weights.clamp(max=float(limit)) + float(lift)
+    return knot_means(), weights, share
 
 
 def has_learnt(bias: "ActiveBias") -> bool:
@@ -164,8 +182,10 @@ def weights_at(bias: "ActiveBias", means: Sequence[float]) -> list[float]:
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
     """Say once that `auto` has learnt nothing, when a whole epoch was emphasised without."""
     curve, begin = bias._memory.curve, bias.burn_in_end
-    if curve is None or curve.num_learnt or begin is None or epoch != begin + 1:
+    emphasised = bias.epoch is not None and begin is not None and epoch > begin
+    if curve is None or curve.last_epoch is not None or curve.has_warned or not emphasised:
         return
+    curve.has_warned = True
     warnings.warn(
         f"Method {bias.method.name!r} has learnt nothing, so it emphasises by the rule p̄ (1 - p̄): call "
         "`bias.learn(model, training_set, validation_set)` after every epoch.",
@@ -183,16 +203,37 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     means = memory.means().cpu()
     members = Members.of(means)
     cost = int(members.number.clamp(max=MEMBERS).sum()) + min(VALIDATION, sources.num_validation)
-    waits = curve.last_epoch is not None and epoch - curve.last_epoch < rounds_between(
-        cost, sources.num_training
-    )
-    if waits:
+    passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
+    if 0 <= passed < rounds_between(cost, sources.num_training):  # negative: the epochs began again
         return
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
         aligned, known = alignments(sources, members, generator, bias._ranks)
-        curve.learn(aligned, members.share, known, epoch)
+        finite = aligned.isfinite()
+        _warn_of_useless(aligned, bias.num_classes)
+        if not aligned[finite].any():
+            curve.last_epoch = epoch
+            break
+        curve.learn(aligned.where(finite, 0), members.share, known * finite, epoch)
     memory.follow(curve, means)
+
+
+def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
+    """Warn of alignments that are NaN or infinite, and of a validation loss without a gradient."""
+    if not aligned.isfinite().all():
+        warnings.warn(
+            "Gradients in `bias.learn` are NaN or infinite, so parts of the curve stay as they are: look for "
+            "NaN or infinity in the training and the validation set, and in the model's parameters.",
+            stacklevel=5,
+        )
+    elif not aligned.any():
+        warnings.warn(
+            "`bias.learn` has learnt nothing: the validation loss has no gradient. Check that the logits "
+            "depend on the model's trainable parameters, that not all validation labels are ignored, and "
+            f"that the model gives some of them more than {math.exp(-largest_loss(num_classes)):.2g}; labels "
+            "with less count as wrong.",
+            stacklevel=5,
+        )
 
 
 def largest_loss(num_classes: int) -> float:
@@ -271,65 +312,23 @@ def _gradient(
     total = torch.zeros(sum(value.numel() for value in sources.parameters), device=device)
     number = torch.zeros((), device=device)
     for some in torch.split(examples, sources.at_once):
-        with torch.enable_grad():
+        if len(some) == 0:  # of several ranks this one has none of them
+            continue
+        with torch.inference_mode(False), torch.enable_grad():
             loss, counts = losses_of(some)
+            if not loss.requires_grad:
+                raise RuntimeError(
+                    "Expected the logits to have a gradient, but they depend on no parameter: let neither "
+                    "the model nor `forward=` detach them or compute them under `torch.no_grad()`."
+                )
             found = torch.autograd.grad((loss * counts).sum(), sources.parameters, allow_unused=True)
         flat = [
-            torch.zeros_like(value) if gradient is None else gradient
+            torch.zeros_like(value) if gradient is None else gradient.to_dense()
             for value, gradient in zip(sources.parameters, found, strict=True)
         ]
         total += torch.cat([gradient.flatten().float() for gradient in flat])
         number += counts.sum()
     return total, number
-
-
-class _Part:
-    """A data set or a DataLoader of the user's, read by the numbers of examples, without the index."""
-
-    def __init__(self, name: str, data: Any) -> None:
-        """Take the data set, the collation and the batch size from a DataLoader."""
-        is_loader = isinstance(data, DataLoader)
-        self.dataset = data.dataset if is_loader else data
-        self.batch_size = data.batch_size if is_loader else None
-        self._collate = uncollated(data.collate_fn) if is_loader else default_collate
-        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
-            raise TypeError(
-                f"Expected `{name}` to be a map-style data set or a DataLoader of one, but got "
-                f"{type(self.dataset).__name__}: `bias.learn` reads examples by their number."
-            )
-        if isinstance(self.dataset, IndexedDataset):
-            self.dataset = self.dataset.dataset
-        if len(self.dataset) == 0:
-            raise ValueError(f"Expected `{name}` to have at least one example, but it is empty.")
-
-    def batch(self, examples: torch.Tensor) -> Any:
-        """Return the examples as a batch."""
-        return self._collate([self.dataset[number] for number in examples.tolist()])
-
-
-def _forward(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits and targets of a batch in one of the usual forms."""
-    if isinstance(batch, Mapping) and "labels" in batch:
-        output = model(**{name: value for name, value in batch.items() if name not in ("labels", "index")})
-        return getattr(output, "logits", output), batch["labels"]
-    if isinstance(batch, list | tuple) and len(batch) > 1:
-        *inputs, targets = batch
-        return model(*inputs), targets
-    raise TypeError(
-        f"Expected a batch to be a tuple (*inputs, targets) or a dict with 'labels', but got "
-        f"{type(batch).__name__}: give `bias.learn(…, forward=lambda model, batch: (logits, targets))`."
-    )
-
-
-def _moved(batch: Any, device: torch.device) -> Any:
-    """Return the batch with its tensors on the device."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, Mapping):
-        return {name: _moved(value, device) for name, value in batch.items()}
-    if isinstance(batch, list | tuple):
-        return [_moved(value, device) for value in batch]
-    return batch
 
 
 @contextmanager

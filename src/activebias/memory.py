@@ -118,11 +118,11 @@ class Scores:
         if self.method.weights == "importance":
             weights = 1 / weights
         if self.max_weight is not None:
-            limit, lift = self._bound(self.max_weight)
+            limit, lift = self.bound(self.max_weight)
             weights = xp.minimum(weights, limit) + lift
         return xp.asarray(weights, dtype=xp.float32)
 
-    def _bound(self, max_weight: float) -> tuple[Array, Array]:
+    def bound(self, max_weight: float) -> tuple[Array, Array]:
         """Return how to bound the weights, from a pass over all scores."""
         values, mean = self._values[: self.num_instances], self.mean()
         if not isinstance(values, torch.Tensor):

@@ -52,8 +52,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
         emphasised = weight
         if draws:
             scores = bias._memory.scores
-            found = emphasis.weights(native(score), scores.mean(), scores.uniform)
-            emphasised = as_tensor(found).double()
+            emphasised = as_tensor(emphasis.weights(native(score), scores.mean(), scores.uniform)).double()
         # A single entry does not tell how often it was replaced.
         alone = entries[..., 0] == initial if bias.history.window == 1 else count <= 1
         parts = (

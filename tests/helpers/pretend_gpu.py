@@ -9,6 +9,7 @@ import contextlib
 import torch
 
 import activebias.active_bias
+import activebias.curve
 import activebias.graphs
 import activebias.history
 import activebias.memory
@@ -54,6 +55,7 @@ def pretend_gpu(monkeypatch, *, held=lambda function: function):
 
     for module in (
         activebias.active_bias,
+        activebias.curve,
         activebias.history,
         activebias.memory,
         activebias.metrics,
