@@ -371,7 +371,7 @@ def test_words_learn_a_curve_too():
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        bias.learn(model, loader, data, tokens=tokens)
+        bias.learn(model, loader, TensorDataset(words, tags), tokens=tokens)
     assert bias._memory.curve.num_learnt > 3
     assert bias.weights().std() > 0.01
     with pytest.raises(ValueError, match=r"but got 40; in tagging, give `tokens=` too"):
@@ -404,5 +404,5 @@ def test_whole_sequences_learn_a_curve():
     bias.set_epoch(0)
     bias.loss(model(words), targets, torch.arange(80), sequences=True)
     data = TensorDataset(words, targets)
-    bias.learn(model, data, data)
+    bias.learn(model, data, TensorDataset(words, targets))
     assert bias._memory.curve.num_learnt == learning.FIRST_ROUNDS

@@ -163,6 +163,13 @@ def test_a_run_resumed_without_a_learnt_curve_is_warned():
         resumed.bias.set_epoch(5)
 
 
+def test_the_training_set_as_validation_set_is_told():
+    run = Training(burn_in=0)
+    run.bias.set_epoch(0)
+    with pytest.warns(UserWarning, match="`validation` is the training set"):
+        run.bias.learn(run.model, run.loader, DataLoader(run.train, 7))
+
+
 def test_epochs_that_begin_again_learn():
     run = Training().epochs(0, 5)
     learnt = run.curve.num_learnt
@@ -181,7 +188,7 @@ def test_sparse_gradients_and_inference_mode():
         bias.record(range(20), torch.linspace(0, 1, 20))
         model.sparse = sparse
         with torch.inference_mode(sparse):
-            bias.learn(model, data, data)
+            bias.learn(model, data, Subset(data, range(20)))
         curves_of.append(bias.curve()[1])
     torch.testing.assert_close(*curves_of)
 
