@@ -41,7 +41,7 @@ def test_a_training_does_not_wait(method, window, accumulate, device, monkeypatc
                 bias.weight(index)
                 bias.loss(logits, labels, index).backward()
         data = TensorDataset(inputs, targets)
-        bias.learn(model, data, data)
+        bias.learn(model, data, list(data))
     assert sum(graph.num_replays for graph in device.graphs) >= 12
     assert bias._memory.curve is None or bias._memory.curve.num_learnt == 5
 

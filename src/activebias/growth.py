@@ -7,6 +7,7 @@ import torch
 
 from activebias import checks
 from activebias.history import PredictionHistory
+from activebias.learning import follow_curve, means_of
 from activebias.memory import InstanceMemory
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True
         )
         if memory.curve is not None:  # the new instances have the scores of a curve that has learnt nothing
-            memory.follow(memory.curve, memory.means())
+            follow_curve(memory, memory.curve, means_of(memory))
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None
     bias._order.resize(num_instances)

@@ -10,11 +10,14 @@ import torch
 from torch import nn
 
 from activebias import losses
-from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, between, in_words, knot_means, place_of, share_of
+from activebias._arrays import as_tensor, native
+from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, Curve, between, in_words, knot_means, place_of, share_of
 from activebias.distributed import Ranks
 from activebias.epoch_items import epoch_generator
 from activebias.indexing import TokenIndex
 from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
+from activebias.memory import InstanceMemory
+from activebias.statistics import Estimate, estimate
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -163,7 +166,7 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
     curve = bias._memory.curve
     if curve is None:
         raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
-    share = share_of(bias._memory.means())
+    share = share_of(means_of(bias._memory))
     weights = curve.weights(share)
     if bias.max_weight is not None:
         limit, lift = bias._memory.scores.bound(bias.max_weight)
@@ -199,6 +202,21 @@ def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
     )
 
 
+def means_of(memory: InstanceMemory) -> torch.Tensor:
+    """Return p̄ of all instances, without outliers; reads every history."""
+    found = []
+    for index in memory.history.chunks():
+        entries, count = memory.history.entries(native(index))
+        found.append(as_tensor(estimate(entries, count, remove_outliers=memory.remove_outliers).mean))
+    return torch.cat(found)
+
+
+def follow_curve(memory: InstanceMemory, curve: Curve, means: torch.Tensor) -> None:
+    """Score all instances, of which p̄ is given, by a curve that has changed."""
+    means = native(means.to(memory.device))
+    memory.scores.replace(as_tensor(curve(Estimate(means, means, means))))
+
+
 def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     """Learn, if it is time: the burn-in ends with this epoch or is over, and enough examples were trained."""
     memory, epoch = bias._memory, bias._require_epoch()
@@ -206,7 +224,7 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     assert curve is not None
     if not bias._validation.burn_in_is_over(epoch + 1) or curve.last_epoch == epoch:
         return
-    means = memory.means().cpu()
+    means = means_of(memory).cpu()
     members = Members.of(means)
     cost = int(members.number.clamp(max=MEMBERS).sum()) + min(VALIDATION, sources.num_validation)
     passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
@@ -221,7 +239,7 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
             curve.last_epoch = epoch
             break
         curve.learn(aligned.where(finite, 0), members.share, known * finite, epoch)
-    memory.follow(curve, means)
+    follow_curve(memory, curve, means)
 
 
 def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:

@@ -327,20 +327,6 @@ class InstanceMemory:
         scores = statistic(Estimate(*map(as_tensor, estimated)))
         return native(checks.own_scores(name, scores, as_tensor(count)))
 
-    def means(self) -> torch.Tensor:
-        """Return p̄ of all instances, without outliers; reads every history."""
-        found = []
-        for index in self.history.chunks():
-            entries, count = self.history.entries(native(index))
-            estimated = statistics.estimate(entries, count, remove_outliers=self.remove_outliers)
-            found.append(as_tensor(estimated.mean))
-        return torch.cat(found)
-
-    def follow(self, curve: Curve, means: torch.Tensor) -> None:
-        """Score all instances, of which p̄ is given, by a curve that has changed."""
-        means = native(means.to(self.device))
-        self.scores.replace(as_tensor(curve(Estimate(means, means, means))))
-
     def prepare_epoch(self, *, emphasises: bool, batch_size: int | None) -> None:
         """Switch the emphasis on after the burn-in. On a GPU, also make room for an epoch's visits and graphs
         for its steps, which waits for the device.

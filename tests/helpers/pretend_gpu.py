@@ -12,6 +12,7 @@ import activebias.active_bias
 import activebias.curve
 import activebias.graphs
 import activebias.history
+import activebias.learning
 import activebias.memory
 import activebias.metrics
 import activebias.rows
@@ -57,6 +58,7 @@ def pretend_gpu(monkeypatch, *, held=lambda function: function):
         activebias.active_bias,
         activebias.curve,
         activebias.history,
+        activebias.learning,
         activebias.memory,
         activebias.metrics,
         activebias.rows,

@@ -46,7 +46,7 @@ def test_same_as_a_plain_loop_that_learns(tagging, tmp_path):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        bias.learn(model, loader, torch.utils.data.DataLoader(data, STEP_SIZE, collate_fn=collate),
+        bias.learn(model, loader, torch.utils.data.DataLoader(list(data), STEP_SIZE, collate_fn=collate),
                    tokens=tokens if tagging else None)  # fmt: skip
     assert curve(trainer).num_learnt == bias._memory.curve.num_learnt == learning.FIRST_ROUNDS + 2
     torch.testing.assert_close(trainer.bias.curve(), bias.curve(), rtol=1e-3, atol=1e-4)

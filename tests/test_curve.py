@@ -1,0 +1,97 @@
+"""The curve of the method `auto`: from alignments to scores and weights, and in words."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import activebias as ab
+from activebias import curve as curves
+from activebias.curve import NUM_KNOTS, Curve, Evidence, place_of
+from activebias.emphasis import weights
+
+EVERYWHERE = [1 / NUM_KNOTS] * NUM_KNOTS
+
+
+@pytest.mark.parametrize(
+    ("weight", "share", "text"),
+    [
+        ([1.0] * 13, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        ([1.03] * 6 + [0.97] * 7, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        ([0.0] * 13, EVERYWHERE, "Emphasises nothing: all instances weigh about the same."),
+        (
+            [9.0] * 5 + [1.0] + [0.1] * 7,
+            [0] * 5 + [1] + [0] * 7,
+            "Emphasises nothing: all instances weigh ab",
+        ),
+        (
+            [0.7] * 3 + [1.04] * 10,
+            EVERYWHERE,
+            "Emphasises p̄ from 0.12 to 1, most of all p̄ near 0.12 (weight 1.04).",
+        ),
+        ([0.6] * 5 + [3.0] + [0.9] * 7, EVERYWHERE, "Emphasises p̄ near 0.5 (weight 3.0)."),
+        (  # knots without instances have the mean weight: they neither end nor hide a range
+            [1, 1, 0.1, 0.1, 0.9, 1.3, 0.9, 1.4, 1, 0.7, 1, 1, 1],
+            [0, 0, 0.1, 0.1, 0, 0.3, 0, 0.3, 0, 0.2, 0, 0, 0],
+            "Emphasises p̄ from 0.5 to 0.88, most of all p̄ near 0.88 (weight 1.4). Instances with p̄ below "
+            "0.18 count for little and may be mislabelled: 20 % of all.",
+        ),
+    ],
+)
+def test_sentences_about_curves(weight, share, text):
+    found = curves.in_words(torch.tensor(weight), torch.tensor(share))
+    assert found.startswith(text)
+    assert len(found) == len(text) or "nothing" in found
+
+
+def test_alignments_become_scores():
+    share = torch.zeros(NUM_KNOTS, dtype=torch.float64)
+    share[[2, 5, 8]] = torch.tensor([0.1, 0.5, 0.4], dtype=torch.float64)
+    aligned = torch.zeros(NUM_KNOTS, dtype=torch.float64)
+    aligned[[2, 5, 8]] = torch.tensor([-3.0, 1.0, 2.0], dtype=torch.float64)
+    known = (share > 0).double()
+    evidence = Evidence.none().with_new(aligned, share, known)
+    scores = evidence.scores(share)
+    assert scores[2] == 0  # training there would raise the validation loss
+    assert scores[8] == pytest.approx(2 * scores[5].item())
+    assert (share * scores).sum() == pytest.approx(1)
+    many = evidence
+    for _ in range(60):
+        many = many.with_new(1e-6 * aligned, share, known)  # gradients shrink, the curve does not
+    torch.testing.assert_close(many.scores(share), scores)
+    assert Evidence.none().with_new(-aligned.abs(), share, known).scores(share).abs().sum() == 0
+
+
+def test_no_score_outgrows_its_bound():
+    share = torch.full((NUM_KNOTS,), 1e-4, dtype=torch.float64)
+    share[12] = 1 - share[:12].sum()
+    aligned = torch.zeros(NUM_KNOTS, dtype=torch.float64)
+    aligned[5] = 1.0
+    scores = Evidence.none().with_new(aligned, share, torch.ones(NUM_KNOTS)).scores(share)
+    assert curves.UNIFORM + (1 - curves.UNIFORM) * scores.max() == pytest.approx(curves.MOST)
+
+
+def test_the_curve_is_linear_between_its_knots():
+    curve = Curve(torch.device("cpu"))
+    curve.scores[:] = np.arange(NUM_KNOTS, dtype=np.float64)
+    means = np.array([0.0, 0.3, 0.5, 0.9999999])
+    found = curve(ab.Estimate(means, means, means))
+    np.testing.assert_allclose(found, place_of(means))
+    np.testing.assert_allclose(found, [0, math.log(3 / 7) + 5, 5, 12])
+
+
+def test_a_curve_begins_as_the_rule():
+    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
+    evidence = Evidence.none().with_new(share.new_ones(NUM_KNOTS), share, share.new_ones(NUM_KNOTS))
+    learnt = evidence.scores(share)
+    torch.testing.assert_close(learnt, torch.ones_like(learnt))
+    rule = curves.rule_scores() / curves.rule_scores().mean()
+    early, late = evidence.mixed(share, 0), evidence.mixed(share, 60)
+    torch.testing.assert_close(early, 0.271 * learnt + 0.729 * rule)
+    torch.testing.assert_close(late, learnt, atol=0.01, rtol=0)
+
+
+def test_uniform_part_of_weights():
+    scores = torch.tensor([0.0, 1.0, 3.0])
+    torch.testing.assert_close(weights(scores, scores.mean(), 0.1), torch.tensor([0.1, 0.775, 2.125]))
