@@ -29,7 +29,7 @@ FLAGS = {
     "demo": COMMON | {"--trials", "--seed", "--quiet"},
     "recipes": {"--json", "--debug", "--help"},
     "train": RUNS
-    | {"--method", "--burn-in", "--noise", "--like"}
+    | {"--method", "--burn-in", "--noise", "--like", "--judges", "--embeddings"}
     | {"--images", "--csv", "--target", "--conll", "--validation"},
     "compare": RUNS
     | {"--methods", "--noise", "--search", "--trials", "--side-by-side", "--splits", "--minutes", "--burn-in"}
