@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-import deepspeed
 import torch
 import torch.distributed as dist
 
@@ -15,6 +14,8 @@ from training import make_model
 
 def train_by_deepspeed(num_ranks, num_instances, stage):
     """Train with states (1), gradients (2) and parameters (3) divided among the ranks."""
+    import deepspeed  # the tests' doctests read this file where it is not installed
+
     config = {
         "train_micro_batch_size_per_gpu": GLOBAL_BATCH // num_ranks,
         "zero_optimization": {"stage": stage},
