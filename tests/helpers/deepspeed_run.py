@@ -44,6 +44,8 @@ def train_by_deepspeed(num_ranks, num_instances, stage):
 
 
 def main():
+    import deepspeed
+
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     rank, folder, num_instances = dist.get_rank(), Path(sys.argv[1]), int(sys.argv[2])
