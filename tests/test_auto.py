@@ -25,8 +25,8 @@ def often(monkeypatch):
 
 
 def test_wrong_labels_come_to_weigh_little_and_the_error_falls():
-    plain = np.mean([Training("scan", seed=seed).epochs(0, 25).error() for seed in range(3)])
-    learnt = [Training("auto", seed=seed).epochs(0, 25) for seed in range(3)]
+    plain = np.mean([Training("scan", seed=seed).epochs(0, 25).error() for seed in range(2)])
+    learnt = [Training("auto", seed=seed).epochs(0, 25) for seed in range(2)]
     assert np.mean([each.error() for each in learnt]) < plain - 0.01
     for each in learnt:
         weight = each.bias.weights()

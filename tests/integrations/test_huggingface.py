@@ -394,6 +394,6 @@ def test_example_of_sequences(run_example, plain_accuracy):
     assert run_example("huggingface_sequence.py") == pytest.approx(plain_accuracy, abs=0.03)
 
 
-def test_example_of_tagging_on_two_processes(run_example):
-    """One tag in ten is wrong in training, none in the test."""
-    assert run_example("huggingface_tagging.py", processes=2) > 0.97
+def test_example_of_tagging(run_example):
+    """One tag in ten is wrong in training, none in the test. Two ranks: tests above, and `make examples`."""
+    assert run_example("huggingface_tagging.py") > 0.97

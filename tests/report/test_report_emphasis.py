@@ -48,8 +48,7 @@ def test_the_page_holds_the_curves_of_evenly_spaced_epochs(view):
     assert data_of(render([view]))["emphasis"] is None
 
 
-@pytest.mark.parametrize("width", [1400, 400])
-@pytest.mark.parametrize("num_epochs", [1, 20])
+@pytest.mark.parametrize(("width", "num_epochs"), [(1400, 20), (400, 1)])
 def test_the_chart_shows_a_line_an_epoch_and_its_table(page, view, tmp_path, width, num_epochs):
     file = tmp_path / "report.html"
     file.write_text(render([learnt(view, num_epochs)]), encoding="utf-8")
