@@ -1,5 +1,7 @@
 """What every test shares: one thread, and real data whose absence is said, not hidden."""
 
+import gc
+import importlib
 import os
 
 # Before torch and NumPy are imported, and for the programs that tests start: see `one_thread`.
@@ -10,6 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from fresh import FreshPython
+from programs import Programs
 
 # Its tests are skipped with the reason; to look into it for doctests would be an error.
 collect_ignore = [
@@ -23,6 +28,18 @@ collect_ignore = [
 ]
 
 
+def pytest_collection_finish():
+    """Garbage is looked for among what the tests make, not among all that was imported.
+
+    Hugging Face's Trainer looks for garbage after every training, which took longer than the training.
+    Hypothesis comes first: it looks for what refers to the random generators it finds.
+    """
+    if find_spec("hypothesis") is not None:
+        importlib.import_module("hypothesis")
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
     """Small tensors: several threads only wait for each other, the more so beside other tests."""
@@ -30,6 +47,22 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def fresh_python():
+    """Return a function that runs code where torch is imported, but nothing of this package."""
+    python = FreshPython()
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Return what starts programs without importing the frameworks again."""
+    programs = Programs()
+    yield programs
+    programs.close()
 
 
 @pytest.fixture

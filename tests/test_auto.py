@@ -94,20 +94,20 @@ def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
             index,
         )
 
-    sources = learning.Sources(parameters, losses(run.train), NUM_TRAINING, losses(run.validation), 300, 3.3)
+    sources = learning.Sources(parameters, losses(run.train), NUM_TRAINING, losses(run.validation), 300)
     members = learning.Members.of(learning.means_of(run.bias._memory))
     generator = torch.Generator().manual_seed(3)
-    aligned, known = learning.alignments(sources, members, generator, run.bias._ranks)
+    aligned = learning.alignments(run.bias, sources, members, generator)
     order = torch.randperm(NUM_TRAINING, generator=torch.Generator().manual_seed(3))
 
     def validation_loss():
         with torch.no_grad():
-            return sources.validation(torch.arange(300))[0].clamp(max=3.3).mean()
+            return sources.validation(torch.arange(300))[0].clamp(max=learning.largest_loss(10)).mean()
 
     step, checked = 1e-6, 0
     for knot in range(NUM_KNOTS):
         if members.number[knot] == 0:
-            assert aligned[knot] == known[knot] == 0
+            assert aligned[knot] == members.known[knot] == 0
             continue
         drawn = members.drawn(knot, order)
         assert len(drawn) == min(members.number[knot], learning.MEMBERS)
@@ -289,6 +289,22 @@ def test_words_learn_a_curve_too():
     assert bias.weights().std() > 0.01
     with pytest.raises(ValueError, match=r"but got 40; in tagging, give `tokens=` too"):
         bias.learn(model, loader, data)
+
+
+def test_the_settings_of_cudnn_are_the_users(monkeypatch):
+    """A run that asked for deterministic convolutions must not learn by others."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    run, seen = Training(burn_in=0), set()
+
+    def forward(model, batch):
+        cudnn = torch.backends.cudnn
+        seen.add((cudnn.enabled, cudnn.deterministic, cudnn.allow_tf32))
+        return model(batch[0]), batch[1]
+
+    run.bias.set_epoch(0)
+    run.bias.learn(run.model, run.train, run.validation, forward=forward)
+    assert seen == {(torch.backends.cudnn.enabled, True, False)}
 
 
 def test_a_recurrent_net_learns():

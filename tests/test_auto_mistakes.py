@@ -202,5 +202,5 @@ def test_a_damaged_curve_is_refused():
     run = Training().epochs(0, 4)
     state = run.bias.state_dict()
     state["curve"]["scores"] = torch.full((NUM_KNOTS,), math.nan, dtype=torch.float64)
-    with pytest.raises(ValueError, match="curve has `scores` that are not 13 finite numbers"):
+    with pytest.raises(ValueError, match="stored `curve scores` holds a value that is not finite"):
         run.bias.load_state_dict(state)

@@ -63,6 +63,32 @@ def test_alignments_become_scores():
     assert Evidence.none().with_new(-aligned.abs(), share, known).scores(share).abs().sum() == 0
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_alignments_that_are_not_finite_are_not_known(value):
+    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
+    aligned = torch.linspace(-1, 2, NUM_KNOTS, dtype=torch.float64)
+    known = torch.ones(NUM_KNOTS, dtype=torch.float64)
+    one_bad, all_bad = aligned.clone(), torch.full_like(aligned, value)
+    one_bad[9] = value
+    found = Evidence.none().with_new(one_bad, share, known)
+    without = known.clone()
+    without[9] = 0
+    expected = Evidence.none().with_new(aligned.where(without > 0, 0), share, without)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+    assert found.weight[9] == found.total[9] == 0
+    # In a stack, every curve is the one that it would be alone.
+    stack = Evidence.none(3).with_new(
+        torch.stack([aligned, one_bad, all_bad]), share.expand(3, -1), known.expand(3, -1)
+    )
+    alone = [Evidence.none().with_new(each, share, known) for each in (aligned, one_bad, all_bad)]
+    for lane, evidence in enumerate(alone):
+        assert torch.equal(stack.total[lane], evidence.total)
+        assert torch.equal(stack.scores(share.expand(3, -1))[lane], evidence.scores(share))
+    assert curves.is_usable(torch.stack([aligned, one_bad, all_bad])).tolist() == [True, True, False]
+    assert not alone[2].scores(share).any()
+
+
 def test_no_score_outgrows_its_bound():
     share = torch.full((NUM_KNOTS,), 1e-4, dtype=torch.float64)
     share[12] = 1 - share[:12].sum()

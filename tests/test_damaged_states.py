@@ -16,6 +16,7 @@ def visits_waiting(index, prob):
 
 DAMAGES = {
     "scores": lambda state: state["scores"]["values"].fill_(NAN),
+    "scores without names": lambda state: state.update(scores=torch.zeros(3)),
     "their sum": lambda state: state["scores"]["total"].fill_(NAN),
     "entries": lambda state: state["history"]["values"][3].fill_(NAN),
     "counts": lambda state: state["history"]["count"].fill_(100),

@@ -35,6 +35,7 @@ def nothing_is_lost(bias):
         ({"num_classes": 1}, ValueError, "`num_classes` to be at least 2"),
         ({"burn_in": -1}, ValueError, "`burn_in` to be at least 0, but got -1"),
         ({"window": 0}, ValueError, "`window` to be at least 1, but got 0"),
+        ({"method": "spv", "window": 1}, ValueError, "variance of a history, but `window` is 1.*at least 2"),
         ({"window": 2.5}, TypeError, "`window` to be an integer, but got 2.5"),
         ({"storage": "int8"}, ValueError, "`storage` to be one of.*got 'int8'"),
         ({"seed": -1}, ValueError, "`seed` to be at least 0"),

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 import activebias as ab
 from processes import finish, start
 from rank_worker import run
-from training import digits, make_bias, make_loader, make_model
+from training import digits, make_bias, make_loader
 
 NOT_HANDED_OUT = r"came back, but .* was handed out.*with_index\(ConcatDataset"
 
@@ -266,44 +265,6 @@ def test_a_skipped_batch_before_a_resume_is_not_trained_on_and_no_other_comes_tw
     rest = torch.tensor(list(again.sampler(batch_size=8))).split(8)
     assert len(rest) == 3
     assert all(torch.equal(*pair) for pair in zip(rest, order[5:], strict=True))
-
-
-# 7: computed twice, or without gradients
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_activation_checkpointing_around_the_loss_is_refused(reentrant):
-    bias, model = past_burn_in("wpv"), make_model()
-    inputs, targets = digits(8)
-    inputs.requires_grad_()
-    index = torch.arange(8)
-
-    def train():
-        loss = checkpoint(lambda x: bias.loss(model(x), targets, index), inputs, use_reentrant=reentrant)
-        loss.backward()
-
-    with pytest.raises(RuntimeError, match=r"compute the loss outside of the checkpointed block"):
-        train()
-    assert visits(bias) <= 64 + 8
-    # Around the model it is fine.
-    before = visits(bias)
-    bias.loss(checkpoint(model, inputs, use_reentrant=reentrant), targets, index).backward()
-    assert visits(bias) == before + 8
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_a_loss_without_gradients_is_refused_and_record_is_not(mode):
-    bias = past_burn_in("wpv")
-    with mode():
-        for call in (
-            lambda: bias.loss(torch.randn(2, 10), torch.tensor([0, 1]), [0, 1]),
-            lambda: bias.weigh(torch.ones(2), torch.ones(2), [0, 1]),
-        ):
-            with pytest.raises(RuntimeError, match=r"without gradients.*torch's own loss.*bias\.record"):
-                call()
-        assert visits(bias) == 64
-        bias.record([0, 1], [0.5, 0.5])
-    assert visits(bias) == 66
 
 
 # 9: a pass that does not train

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +16,6 @@ SOURCE = Path(activebias.__file__).parent.parent
 # themselves is the baseline.
 SCRIPT = """
 import json, pkgutil, sys
-import numpy, torch, torch.distributed, torch.utils.data
 before = set(sys.modules)
 package = __import__(sys.argv[1])
 for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
@@ -31,18 +28,13 @@ ROOMS = ("training", "runs", "own", "lab", "report", "integrations", "commands",
 NEVER = {"matplotlib", "sklearn", "scipy", "rich", "typer"}
 
 
-def strangers(package, folder):
+def strangers(fresh_python, package, folder):
     """Return what importing the core of `package` brings in and must not."""
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, package],
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    before, added = json.loads(result.stdout)
+    code, printed, complaint = fresh_python(SCRIPT, package, path=[folder])
+    assert code == 0, complaint
+    before, added = json.loads(printed)
+    assert "torch" in before
+    assert not [name for name in before if name.startswith("activebias")]
     allowed = sys.stdlib_module_names | {package, "torch", "numpy"}
     outside = {name.partition(".")[0] for name in added} - allowed
     outside |= {name.partition(".")[0] for name in before} & NEVER
@@ -50,11 +42,11 @@ def strangers(package, folder):
     return outside | rooms
 
 
-def test_the_core_brings_in_nothing_else():
-    assert strangers("activebias", SOURCE) == set()
+def test_the_core_brings_in_nothing_else(fresh_python):
+    assert strangers(fresh_python, "activebias", SOURCE) == set()
 
 
-def test_the_test_can_fail(tmp_path):
+def test_the_test_can_fail(fresh_python, tmp_path):
     package = tmp_path / "corelike"
     (package / "lab").mkdir(parents=True)
     for file, text in {
@@ -67,7 +59,7 @@ def test_the_test_can_fail(tmp_path):
         "lab/tables.py": "import rich",
     }.items():
         (package / file).write_text(text + "\n")
-    found = strangers("corelike", tmp_path)
+    found = strangers(fresh_python, "corelike", tmp_path)
     assert found >= {"sklearn", "rich", "corelike.lab", "corelike.lab.tables"}
     assert found.isdisjoint({"math", "torch", "numpy", "corelike", "corelike.cli"})
 
@@ -142,17 +134,10 @@ print(*{name.split(".")[1] for name in sys.modules if name.startswith("activebia
         ("lab", {"own", "report", "commands"}),
     ],
 )
-def test_a_room_brings_in_no_room_that_it_must_not(room, others):
-    result = subprocess.run(
-        [sys.executable, "-c", ROOM_SCRIPT, f"activebias.{room}"],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    brought = set(result.stdout.split())
+def test_a_room_brings_in_no_room_that_it_must_not(room, others, fresh_python):
+    code, printed, complaint = fresh_python(ROOM_SCRIPT, f"activebias.{room}", path=[SOURCE])
+    assert code == 0, complaint
+    brought = set(printed.split())
     assert room in brought
     assert brought.isdisjoint(others)
 

@@ -190,6 +190,36 @@ def test_several_labels_are_weighed_one_by_one_and_unknown_ones_do_not_count():
     torch.testing.assert_close(bias.loss(logits, targets, index), (ours[counted] * each).mean())
 
 
+@pytest.mark.parametrize("num_labels", [2, 5])
+def test_known_labels_alone_are_numbered_as_words(num_labels):
+    """Unlike with `multi_label`, unknown labels are no instances: the mean weight of the known ones is 1."""
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randint(2, (12, num_labels), generator=generator).float()
+    targets[torch.rand(12, num_labels, generator=generator) < 0.3] = -100
+    known = targets != -100
+    x = 3 * torch.randn(12, num_labels, generator=generator)
+    tokens = ab.TokenIndex(known.sum(1))
+    biases = [
+        ab.ActiveBias("wtc", num_instances=tokens.num_instances, num_classes=2),
+        ab.ActiveBias("wtc", num_instances=12, num_classes=num_labels, multi_label=True),
+    ]
+    for bias in biases:
+        loader = bias.loader(list(zip(x, targets, strict=True)), 4, num_sequences=12)
+        for epoch in range(2):
+            bias.set_epoch(epoch)
+            for index, (logits, y) in loader:
+                words = index if bias.multi_label else tokens.of_labels(index, y)
+                loss = bias.loss(logits.requires_grad_(), y, words)
+    torch.testing.assert_close(biases[0].weights().mean(), torch.ones(()))
+    assert abs(biases[1].weights()[known.flatten()].mean() - 1) > 0.03
+    mine, theirs = biases[0].history.values()[0], biases[1].history.values()[0][known.flatten()]
+    torch.testing.assert_close(mine, theirs)
+    scan = ab.ActiveBias("scan", num_instances=tokens.num_instances, num_classes=2)
+    scan.set_epoch(0)
+    loss = scan.loss(x.requires_grad_(), targets, tokens.of_labels(torch.arange(12), targets))
+    assert_equal_with_gradients(loss, F.binary_cross_entropy_with_logits(x[known], targets[known]), x)
+
+
 def test_a_loader_of_examples_with_several_labels():
     bias = ab.ActiveBias("wtc", num_instances=10, num_classes=3, multi_label=True)
     loader = bias.loader([(torch.randn(4), torch.ones(3)) for _ in range(10)], 4)
@@ -260,34 +290,6 @@ def test_sample_weights_of_a_loss_of_ones_own():
     losses, own, index = torch.rand(8), torch.rand(8), torch.arange(8)
     loss = make().weigh(losses, torch.full((8,), 0.5), index, sample_weight=own)
     torch.testing.assert_close(loss, (losses * own).sum() / own.sum())
-
-
-@pytest.mark.parametrize("max_weight", [1.2, 2, 10.0])
-def test_no_instance_weighs_more_than_allowed(max_weight):
-    bias = ab.ActiveBias("wpv", num_instances=400, num_classes=2, max_weight=max_weight)
-    free = ab.ActiveBias("wpv", num_instances=400, num_classes=2)
-    for each in (bias, free):
-        each.set_epoch(0)
-        each.record([7], [0.9])  # the only score above 0
-    assert free.weights().max() > 100
-    torch.testing.assert_close(bias.weights().max().item(), float(max_weight), rtol=1e-5, atol=0)
-    torch.testing.assert_close(bias.weights().mean().item(), 1.0, rtol=1e-5, atol=0)
-    for each in (bias, free):
-        each.record(torch.arange(400), torch.rand(400, generator=torch.Generator().manual_seed(0)))
-    assert bias.weights().max() <= max_weight + 1e-5
-    torch.testing.assert_close(bias.weights().mean().item(), 1.0, rtol=1e-5, atol=0)
-    assert (bias.weights().argsort() == free.weights().argsort())[:100].all()
-
-
-@pytest.mark.parametrize("max_weight", [1, 0.5, float("nan"), float("inf"), "2", True])
-def test_a_largest_weight_that_cannot_be(max_weight):
-    with pytest.raises(ValueError, match="above 1"):
-        make("wpv", max_weight=max_weight)
-
-
-def test_a_largest_weight_needs_weights():
-    with pytest.raises(ValueError, match=r"'spv' does not emphasise by weights"):
-        make("spv", max_weight=2)
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,11 @@ def test_ranks_learn_one_curve_the_curve_of_one_rank(method, tmp_path):
     assert_as_on_one_rank(several[0], one)
 
 
-@pytest.mark.parametrize("loss", ["class", "sample", "labels"])
-def test_weights_of_the_users_own_and_several_labels(loss, tmp_path):
-    several = run_ranks(tmp_path, 2, weigh_otherwise, loss)
+@pytest.mark.parametrize("kind", ["class", "sample", "labels", "soft", "sequences", "mixup"])
+def test_weights_and_targets_of_every_kind(kind, tmp_path):
+    several = run_ranks(tmp_path, 2, weigh_otherwise, kind)
     assert_same_everywhere(several)
-    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, weigh_otherwise, loss)[0])
+    assert_as_on_one_rank(several[0], run_ranks(tmp_path, 1, weigh_otherwise, kind)[0])
 
 
 def test_learnt_weights_are_refused_and_several_labels_do_not_wait_for_their_number(tmp_path):
@@ -213,3 +213,14 @@ def test_ranks_learn_the_curve_of_one_rank_where_some_have_no_example(num_valida
     assert several[0] == several[1] == several[2]
     np.testing.assert_allclose(several[0], one, atol=1e-5)
     assert max(one) > 1.05
+
+
+def test_ranks_that_came_in_the_middle_of_an_epoch_are_refused(monkeypatch):
+    """Nothing was exchanged in that epoch: every rank would emphasise by a history of its own."""
+    bias = make_bias("wtc")
+    bias.set_epoch(0)
+    bias.record([0], [0.5])
+    monkeypatch.setattr(bias._ranks, "number", lambda: 2)
+    with pytest.raises(RuntimeError, match=r"on 2 ranks, but the bias knew of 1, .* before the first"):
+        bias.set_epoch(1)
+    assert bias.epoch == 0

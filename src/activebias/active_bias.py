@@ -77,7 +77,7 @@ class ActiveBias:
         num_examples = checks.integer("num_instances", num_instances, at_least=1)
         self.num_instances = num_examples * (self._num_labels or 1)
         self.max_weight = checks.max_weight(max_weight, self.method)
-        checks.one_label(self.method, self.multi_label)
+        checks.usable(self.method, multi_label=self.multi_label, window=window)
         self._validation = Validation(burn_in)
         self.burn_in = self._validation.burn_in
         self.remove_outliers = checks.boolean("remove_outliers", remove_outliers)
@@ -117,6 +117,7 @@ class ActiveBias:
     learn = learn_curve  # of the method `auto`: after every epoch
     curve = curve_of  # the weight over p̄ that it has learnt
     explain = explain  # the same as a sentence
+    metrics = metrics  # numbers worth logging
     state_dict = state_of
     load_state_dict = load_state
 
@@ -144,6 +145,12 @@ class ActiveBias:
         epoch = checks.integer("epoch", epoch, at_least=0)
         if epoch == self._order.epoch:
             return
+        if self._order.recorded and (num_ranks := self._ranks.number()) > self._num_ranks:
+            raise RuntimeError(
+                f"Epoch {self._order.epoch} was trained on {num_ranks} ranks, but the bias knew of "
+                f"{self._num_ranks}, so each rank has a history of its own: call "
+                "`torch.distributed.init_process_group` before the first `bias.set_epoch`."
+            )
         self._memory.finish(self._exchange())
         self._order.end(self.method.name, by_order=self.emphasises and self.method.order == "emphasis")
         if self._order.epoch is not None:
@@ -181,17 +188,17 @@ class ActiveBias:
         place = self._order.take_back(batch.items, batch.host_index, self._plan)
         try:
             known = place.handout is not None and (self.multi_label or not words)
-            looked_up = self._memory.visit(batch, place, self._exchange(place.handout if known else None))
+            weights = self._memory.visit(batch, place, self._exchange(place.handout if known else None))
         except Exception:  # a statistic of the user's
             self._order.undo(place)
             raise
         padding_scale = None if words else place.padding_scale
         if found.share is None and (self._num_ranks == 1 or not words):
-            return losses.Weights(*looked_up, 1, padding_scale, place.num_real)
+            return losses.Weights(*weights[:3], 1, padding_scale, place.num_real)
         number = batch.number(place.num_real) if found.share is None else found.share[: place.num_real].sum()
         if self._num_ranks > 1:
             number, padding_scale = self._ranks.total(number, self.device), None
-        return losses.Weights(looked_up.weight, number, None, self._num_ranks, padding_scale, place.num_real)
+        return losses.Weights(weights.value, number, None, self._num_ranks, padding_scale, place.num_real)
 
     def _exchange(self, handout: Handout | None = None) -> Exchange | None:
         """Return how to bring the visits of all ranks together; with a handout, without waiting for a GPU."""
@@ -254,10 +261,6 @@ class ActiveBias:
     def num_bytes(self) -> int:
         """How many bytes history and scores take."""
         return self.history.num_bytes + self._memory.scores.num_bytes
-
-    def metrics(self) -> dict[str, float]:
-        """Return numbers worth logging; reads every history, and waits for the device."""
-        return metrics(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a file, whole or not at all."""

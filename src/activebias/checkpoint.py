@@ -132,5 +132,5 @@ def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
         ids = [] if state["ids"] is None else state["ids"]
         if not isinstance(ids, list) or not len(set(ids)) == len(ids) <= bias.num_instances:
             raise ValueError(f"The stored `ids` are not at most {bias.num_instances} different ids.")
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"The state is damaged or does not fit: {error}") from error

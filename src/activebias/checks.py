@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from activebias._arrays import Array
+from activebias.statistics import prediction_variance
 
 if TYPE_CHECKING:
     from activebias.history import PredictionHistory
@@ -36,12 +37,17 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def one_label(method: "Method", multi_label: bool) -> None:
-    """Refuse to learn a curve for several labels an example."""
+def usable(method: "Method", *, multi_label: bool, window: int | None) -> None:
+    """Refuse a method that has nothing to emphasise by."""
     if method.learns and multi_label:
         raise ValueError(
             f"Method {method.name!r} learns from examples with one label, but `multi_label` is True: use "
             "'wtc'."
+        )
+    if method.statistic is prediction_variance and window == 1:
+        raise ValueError(
+            f"Method {method.name!r} goes by the variance of a history, but `window` is 1, and one entry has "
+            "none: use a window of at least 2, or None."
         )
 
 
@@ -321,6 +327,18 @@ def wrong_shape(logits: torch.Tensor, targets: torch.Tensor, num_classes: int, m
         f"Expected `logits` of shape {(*targets.shape, num_classes)} for `targets` of shape "
         f"{tuple(targets.shape)} and {num_classes} classes, but got {tuple(logits.shape)}{hint}."
     )
+
+
+def stored(name: str, value: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Refuse a tensor of a state that has another form than expected, or a value that is not finite."""
+    if (tuple(value.shape), value.dtype) != (shape, dtype):
+        raise ValueError(
+            f"The stored `{name}` has the shape {tuple(value.shape)} and {value.dtype}, but expected {shape} "
+            f"and {dtype}."
+        )
+    # By its extremes: `isfinite` of everything would be a large copy.
+    if value.numel() and not torch.stack(value.aminmax()).isfinite().all():
+        raise ValueError(f"The stored `{name}` holds a value that is not finite.")
 
 
 def index_range(index: Array, num_instances: int) -> None:

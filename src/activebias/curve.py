@@ -4,11 +4,13 @@ Training on instances with p̄ near knot b lowers the validation loss by the ali
 their mean gradient, g the gradient of the validation loss. Equations: docs/methods/auto.md.
 """
 
+import math
 from itertools import takewhile
 from typing import Any, NamedTuple, final
 
 import torch
 
+from activebias import checks
 from activebias._arrays import Array, as_tensor, namespace, native
 from activebias.emphasis import weights
 from activebias.statistics import Estimate
@@ -19,7 +21,9 @@ NUM_KNOTS = HIGHEST - LOWEST + 1
 # Found on seeds 2000 to 2003 of rows of docs/peers.md (benchmarks/auto_designs.py).
 DECAY = 0.9  # of an alignment, each time that new ones come
 UNIFORM = 0.1  # the part of the emphasis that all instances share; ½ in the paper
-MOST = 8.0  # no part of the curve is above so many times the mean
+# Scores are cut where their weight would be this. Weights divide by the mean of the cut scores, so they can
+# come out higher: 14 was seen (docs/methods/auto.md).
+MOST = 8.0
 EQUAL = 0.05  # weights so near to 1 are called equal
 FIRST_ROUNDS = 3  # of measuring alignments, the first time
 
@@ -40,8 +44,10 @@ class Evidence(NamedTuple):
         """Return the evidence after new alignments; `known` (0 to 1) is how far each knot was measured.
 
         Gradients shrink in training: alignments count relative to their mean over the data set, in which a
-        knot has the `share` of its instances.
+        knot has the `share` of its instances. An alignment that is NaN or infinite is not known.
         """
+        finite = aligned.isfinite()
+        aligned, known = aligned.where(finite, 0), known * finite
         relative = aligned / (share * aligned.abs()).sum(-1, keepdim=True).clamp(min=1e-30)
         total = DECAY * self.total + (1 - DECAY) * relative * known
         return Evidence(total, DECAY * self.weight + (1 - DECAY) * known)
@@ -67,6 +73,15 @@ class Evidence(NamedTuple):
         rule = rule / (share * rule).sum(-1, keepdim=True)
         left = torch.as_tensor(DECAY ** (num_epochs + FIRST_ROUNDS), dtype=torch.float64, device=share.device)
         return (1 - left[..., None]) * self.scores(share) + left[..., None] * rule
+
+
+def is_usable(aligned: torch.Tensor) -> torch.Tensor:
+    """Return whether alignments (…, knots) tell anything: one at least is finite and not 0.
+
+    >>> is_usable(torch.tensor([[0.0, -2.0], [0.0, 0.0], [0.0, torch.nan]]))
+    tensor([ True, False, False])
+    """
+    return (aligned.isfinite() & (aligned != 0)).any(-1)
 
 
 def _nearest(measured: torch.Tensor) -> torch.Tensor:
@@ -104,14 +119,8 @@ def place_of(mean: Array) -> Array:
     tensor([ 0.,  5., 12.], dtype=torch.float64)
     """
     xp = namespace(mean)
-    mean = xp.asarray(mean, dtype=xp.float64).clip(1e-6, 1 - 1e-6)
+    mean = xp.asarray(mean, dtype=xp.float64, device=mean.device).clip(1e-6, 1 - 1e-6)
     return (xp.log(mean / (1 - mean)) - LOWEST).clip(0, NUM_KNOTS - 1)
-
-
-def share_of(means: torch.Tensor) -> torch.Tensor:
-    """Return which share of the instances, of which p̄ is given, is nearest to each knot."""
-    count = torch.bincount(place_of(means.cpu()).round().long(), minlength=NUM_KNOTS)
-    return count.double() / count.sum()
 
 
 def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
@@ -128,18 +137,15 @@ def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
     if all(abs(weight[knot] - 1) < EQUAL for knot in knots) or max(weight[knot] for knot in knots) <= 1:
         return "Emphasises nothing: all instances weigh about the same."
     most = max(knots, key=weight.__getitem__)
-    below = [knot for knot in knots if knot < most]
-    range_below = list(takewhile(lambda knot: weight[knot] > 1, reversed(below)))
-    range_above = list(takewhile(lambda knot: weight[knot] > 1, (knot for knot in knots if knot > most)))
-    first, last = min([*range_below, most]), max([*range_above, most])
+    middle = knots.index(most)
+    first = list(takewhile(lambda knot: weight[knot] > 1, knots[middle::-1]))[-1]
+    last = list(takewhile(lambda knot: weight[knot] > 1, knots[middle:]))[-1]
     peak = f"{weight[most]:.{1 if weight[most] >= 1.05 else 2}f}"
-    text = f"Emphasises p̄ near {means[most]:.2g} (weight {peak})."
-    if first < last:
-        text = f"Emphasises p̄ from {means[first]:.2g} to {means[last]:.2g}, most of all p̄ near "
-        text += f"{means[most]:.2g} (weight {peak})."
+    whole = f"from {means[first]:.2g} to {means[last]:.2g}, most of all p̄ " if first < last else ""
+    text = f"Emphasises p̄ {whole}near {means[most]:.2g} (weight {peak})."
     little = list(takewhile(lambda knot: weight[knot] < 0.5 and knot < first, knots))
     if little and (part := float(share[little].sum())) >= 0.005:
-        edge = torch.tensor(little[-1] + LOWEST + 0.5).sigmoid()
+        edge = 1 / (1 + math.exp(-(little[-1] + LOWEST + 0.5)))
         text += f" Instances with p̄ below {edge:.2f} count for little and may be mislabelled: "
         text += f"{100 * part:.0f} % of all."
     return text
@@ -148,7 +154,7 @@ def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
 def between(mean: Array) -> tuple[Array, Array]:
     """Return the knot below p̄, and how far p̄ is from it towards the next one (0 to 1)."""
     xp, place = namespace(mean), place_of(mean)
-    below = xp.asarray(place, dtype=xp.int64).clip(0, NUM_KNOTS - 2)
+    below = xp.asarray(place, dtype=xp.int64, device=place.device).clip(0, NUM_KNOTS - 2)
     return below, place - below
 
 
@@ -186,8 +192,7 @@ class Curve:
     def weights(self, share: torch.Tensor) -> torch.Tensor:
         """Return v at the knots, of which each has a `share` of the instances."""
         scores = as_tensor(self.scores).cpu()
-        found: torch.Tensor = weights(scores, (share * scores).sum(), UNIFORM)
-        return found
+        return as_tensor(weights(scores, (share * scores).sum(), UNIFORM))
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything."""
@@ -204,9 +209,7 @@ class Curve:
     def check_state(state: dict[str, Any]) -> None:
         """Raise if `state` does not fit."""
         for name in ("scores", "total", "weight"):
-            value = state[name]
-            if value.shape != (NUM_KNOTS,) or value.dtype != torch.float64 or not value.isfinite().all():
-                raise ValueError(f"The stored curve has `{name}` that are not {NUM_KNOTS} finite numbers.")
+            checks.stored(f"curve {name}", state[name], (NUM_KNOTS,), torch.float64)
         for name in ("num_learnt", "first_epoch", "last_epoch"):
             if not isinstance(state[name], int) and (name == "num_learnt" or state[name] is not None):
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")

@@ -60,21 +60,14 @@ class Ranks:
 
     def total(self, number: Any, device: torch.device) -> torch.Tensor:
         """Return the sum of a number over all ranks, on `device`."""
-        where = self._device_of_messages(device)
         if not isinstance(number, torch.Tensor):
-            number = torch.full((), number, device=where)  # `as_tensor` would wait for a GPU
-        message = torch.empty((), dtype=torch.float32, device=where).copy_(number)
-        dist.all_reduce(message, group=self.group)
-        return message.to(device)
+            number = torch.full((), number, device=device)  # `as_tensor` would wait for a GPU
+        return self.summed(number.float()).to(device)
 
     def mean(self, value: float | None) -> float | None:
         """Return the mean over the ranks that have a value, None if none has. Every rank must call it."""
-        if self.number() == 1:
-            return value
-        device = self._device_of_messages(torch.device("cpu"))
-        message = torch.tensor([value or 0.0, float(value is not None)], dtype=torch.float64, device=device)
-        dist.all_reduce(message, group=self.group)
-        total, count = message.tolist()
+        numbers = torch.tensor([value or 0.0, value is not None], dtype=torch.float64, device="cpu")
+        total, count = self.summed(numbers).tolist()
         return total / count if count else None
 
     def _device_of_messages(self, device: torch.device) -> torch.device:

@@ -111,7 +111,7 @@ def draw_directly(scores: Array, uniform: Array, part: Array | float = 0.5) -> A
 def _anywhere(num_instances: int, uniform: Array, part: Array | float) -> Array:
     """Return uniform draws; `uniform` below `part` covers the data set once, and above it again."""
     xp = namespace(uniform)
-    return xp.asarray(uniform / part * num_instances, dtype=xp.int64) % num_instances
+    return xp.asarray(uniform / part * num_instances, dtype=xp.int64, device=uniform.device) % num_instances
 
 
 def _float64(array: Array) -> Array:

@@ -45,7 +45,7 @@ def bound(weights: Array, number: int, max_weight: float) -> tuple[Array, Array]
     array([0.83333333, 0.83333333, 0.83333333, 1.5       ])
     """
     xp = torch if isinstance(weights, torch.Tensor) else np
-    weights = xp.asarray(weights, dtype=xp.float64)
+    weights = xp.asarray(weights, dtype=xp.float64, device=weights.device)
     limit = weights.sum() * 0 + max_weight
     for _ in range(NEWTON_STEPS):
         lift = (weights - limit).clip(0).sum() / number
@@ -65,5 +65,5 @@ def probabilities(scores: Array, uniform: float = 0.5) -> Array:
     array([0.16666667, 0.29166667, 0.54166667])
     """
     xp = torch if isinstance(scores, torch.Tensor) else np
-    scores = xp.asarray(scores, dtype=xp.float64)
+    scores = xp.asarray(scores, dtype=xp.float64, device=scores.device)
     return weights(scores, scores.mean(-1)[..., None], uniform) / scores.shape[-1]

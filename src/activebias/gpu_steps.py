@@ -1,7 +1,6 @@
 """The bookkeeping of a step on a GPU, where looking at a value would wait: one CUDA graph a step."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 
@@ -9,20 +8,7 @@ from activebias import checks
 from activebias.checks import IGNORED, Batch
 from activebias.graphs import Graphed, Shape, Tensors
 from activebias.history import PredictionHistory
-
-
-class LookedUp(NamedTuple):
-    """The weights of a batch. On a GPU the next step may overwrite them.
-
-    Attributes:
-        weight: v of every entry, 0 where it does not count.
-        number: how many entries count, at least 1; None for all.
-        mean_weight: on a GPU, weight / number.
-    """
-
-    weight: torch.Tensor
-    number: torch.Tensor | int | None
-    mean_weight: torch.Tensor | None
+from activebias.losses import Weights
 
 
 class GpuSteps:
@@ -50,19 +36,21 @@ class GpuSteps:
         self._graphed_look_up = Graphed(self._look_up, self._idle_batch)
         self._graphed_append = Graphed(append, self._idle_visits)
 
-    def step(self, batch: Batch) -> LookedUp:
+    def step(self, batch: Batch) -> Weights:
         """Return the weights of a batch, and append its visits."""
         self._forget_if_moved()
         if batch.has_losses and batch.mask is not None:
             # The host bounds a small model's step: exp(-loss) and the mask are cheaper inside of the graph.
-            return LookedUp(*self._graphed_loss_step(batch.index, batch.prob, batch.mask))
-        return LookedUp(*self._graphed_step(*self._inputs(batch)))
+            value, number, mean = self._graphed_loss_step(batch.index, batch.prob, batch.mask)
+        else:
+            value, number, mean = self._graphed_step(*self._inputs(batch))
+        return Weights(value, number, mean)
 
-    def look_up(self, batch: Batch) -> tuple[LookedUp, torch.Tensor, torch.Tensor]:
+    def look_up(self, batch: Batch) -> tuple[Weights, torch.Tensor, torch.Tensor]:
         """Return the weights of a batch, and its visits, flat."""
         self._forget_if_moved()
-        rows, kept, *found = self._graphed_look_up(*self._inputs(batch))
-        return LookedUp(*found), rows, kept
+        rows, kept, value, number, mean = self._graphed_look_up(*self._inputs(batch))
+        return Weights(value, number, mean), rows, kept
 
     def append(self, index: torch.Tensor, prob: torch.Tensor) -> None:
         """Append the visits of a step that came in parts."""
@@ -78,14 +66,14 @@ class GpuSteps:
                 graphed.prepare()
 
     def forget(self) -> None:
-        """Drop all graphs, because the storage they speak of has moved or the emphasis has begun."""
+        """Drop all graphs, because the history's storage has moved or the emphasis has begun."""
         self._layout = self._history.layout
         for graphed in vars(self).values():
             if isinstance(graphed, Graphed):
                 graphed.forget()
 
     def _forget_if_moved(self) -> None:
-        """Drop all graphs if the user has made room in the history."""
+        """Drop all graphs if the history has moved: between epochs, by a state, by the user."""
         if self._history.layout != self._layout:
             self.forget()
 
@@ -96,7 +84,7 @@ class GpuSteps:
         return batch.index, batch.prob, counts
 
     def _look_up(self, index: torch.Tensor, prob: torch.Tensor, counts: torch.Tensor) -> Tensors:
-        """Return the visits, flat, and the fields of `LookedUp`."""
+        """Return the visits, flat, and the first fields of `Weights`."""
         num_instances = self._history.num_instances
         exists = (index >= 0) & (index < num_instances)
         usable = counts & exists & checks.is_probability(prob)

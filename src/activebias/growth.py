@@ -30,7 +30,7 @@ def rows_of(bias: "ActiveBias", ids: Any) -> torch.Tensor:
         if (needed := len(rows) + len(new)) > bias.num_instances:
             bias.grow(needed)
         rows.update({each: row for row, each in enumerate(new, start=len(rows))})
-    return torch.tensor([rows[each] for each in found], dtype=torch.int64)
+    return torch.tensor([rows[each] for each in found], dtype=torch.int64, device="cpu")
 
 
 def _plain(ids: Any) -> list[Hashable]:
@@ -91,14 +91,12 @@ def _enlarged(state: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
     added = there["values"][len(here["count"]) :]  # one entry each
     if added.dim() == 2:
         added = torch.nn.functional.pad(added, (0, here["values"].shape[1] - 1))
-    scores = {name: value.clone() for name, value in fresh["scores"].items()}
-    new = scores["values"][len(state["scores"]["values"]) :]
-    scores["total"] = state["scores"]["total"] + new.sum(dtype=torch.float64)
-    scores["num_positive"] = state["scores"]["num_positive"] + (new > 0).sum()
-    for large, small in (
-        (there["count"], here["count"]),
-        (scores["values"], state["scores"]["values"]),
-    ):
-        large[: len(small)] = small
-    history = {**here, "values": torch.cat([here["values"], added]), "count": there["count"]}
+    count = torch.cat([here["count"], there["count"][len(here["count"]) :]])
+    history = {**here, "values": torch.cat([here["values"], added]), "count": count}
+    old, new = state["scores"], fresh["scores"]["values"][len(state["scores"]["values"]) :]
+    scores = {
+        "values": torch.cat([old["values"], new]),
+        "total": old["total"] + new.sum(dtype=torch.float64),
+        "num_positive": old["num_positive"] + (new > 0).sum(),
+    }
     return {**state, "history": history, "scores": scores}

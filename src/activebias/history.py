@@ -1,5 +1,6 @@
 """The past true-class probabilities of every instance, in a ring (window) or in full."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -60,7 +61,8 @@ def encode(prob: Array, storage: str) -> Array:
         return prob
     xp = namespace(prob)
     # A probability may be -0.0.
-    return xp.asarray(xp.where(prob > 0.5, -(1 - prob), abs(prob)), dtype=xp.float16)
+    folded = xp.where(prob > 0.5, -(1 - prob), abs(prob))
+    return xp.asarray(folded, dtype=xp.float16, device=prob.device)
 
 
 def decode(stored: Array, storage: str) -> Array:
@@ -68,7 +70,7 @@ def decode(stored: Array, storage: str) -> Array:
     if storage == "float32":
         return stored
     xp = namespace(stored)
-    folded = xp.asarray(stored, dtype=xp.float32)
+    folded = xp.asarray(stored, dtype=xp.float32, device=stored.device)
     return folded + xp.signbit(folded)
 
 
@@ -205,7 +207,7 @@ class PredictionHistory:
         """Append a batch; an instance visited twice in it gets both entries, in order."""
         index, on_gpu = visits.index, isinstance(visits.index, torch.Tensor)
         xp = torch if on_gpu else np
-        count = xp.asarray(self._count[index], dtype=xp.int64)
+        count = xp.asarray(self._count[index], dtype=xp.int64, device=index.device)
         after = count + visits.multiplicity
         if on_gpu:
             self._captured |= torch.cuda.is_current_stream_capturing()
@@ -220,7 +222,7 @@ class PredictionHistory:
         self._values[position] = encode(visits.prob, self.storage)
         if self.window is not None:
             after = after % self.window + self.window * (after >= self.window)
-        self._count[index] = xp.asarray(after, dtype=self._count.dtype)
+        self._count[index] = xp.asarray(after, dtype=self._count.dtype, device=index.device)
         # The row that does not count must not count up.
         if on_gpu:
             self._count[self.num_instances :].fill_(1)
@@ -244,13 +246,13 @@ class PredictionHistory:
         This is what `estimate` takes. On a CPU the arrays are NumPy's.
         """
         xp = torch if isinstance(index, torch.Tensor) else np
-        count = xp.asarray(self._count[index], dtype=xp.int64)
+        count = xp.asarray(self._count[index], dtype=xp.int64, device=index.device)
         if self._rows is not None:
             rows, count = self._rows.read(index, count)
         else:
             # NumPy's `take` copies whole rows, in half the time of indexing.
             rows = self._table[index] if xp is torch else self._table.take(index, axis=0)
-            count = count.clip(max=self.window) if xp is torch else np.minimum(count, self.capacity)
+            count = count.clip(max=self.window) if xp is torch else np.minimum(count, rows.shape[-1])
         return decode(rows, self.storage), count
 
     def stored(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -287,37 +289,32 @@ class PredictionHistory:
 
     def latest(self, index: torch.Tensor) -> torch.Tensor:
         """Return the newest entry of the given instances, float32."""
-        first, room = self._place_of(index)
-        slot = (as_tensor(self._count)[index].long() - 1) % room
-        newest: torch.Tensor = decode(as_tensor(self._values)[first + slot], self.storage)
-        return newest
+        rows = native(index)
+        first, room = self._place(rows)
+        return as_tensor(decode(self._values[first + (self._count[rows] - 1) % room], self.storage))
 
     def _place_of(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what `_place` does, as tensors."""
         first, room = self._place(native(index))
         return as_tensor(first), torch.full_like(index, room) if isinstance(room, int) else as_tensor(room)
 
-    def make_room(self, num_entries: int) -> bool:
+    def make_room(self, num_entries: int) -> None:
         """Make sure that every instance has room for `num_entries` more; waits for the device.
-
-        Returns whether the storage has moved.
 
         A CUDA graph that holds `append` holds the storage's address too: make room before the capture.
         """
-        if self._rows is None or self._captured:
-            return False
-        self._num_overwritten += self._rows.straighten(self._count)
-        return self._rows.make_room(self._count, num_entries)
+        if self._rows is not None and not self._captured:
+            self._num_overwritten += self._rows.straighten(self._count)
+            self._rows.make_room(self._count, num_entries)
 
-    def make_room_for_draws(self, expected: torch.Tensor) -> bool:
+    def make_room_for_draws(self, expected: torch.Tensor) -> None:
         """Make room on a GPU for an epoch that visits each instance about so often, (N,); waits for it.
 
-        A row that gets more visits moves in the step. Returns whether the storage has moved.
+        A row that gets more visits moves in the step.
         """
-        if self._rows is None or self._captured:
-            return False
-        self._num_overwritten += self._rows.straighten(self._count)
-        return self._rows.make_room_for_draws(self._count, expected)
+        if self._rows is not None and not self._captured:
+            self._num_overwritten += self._rows.straighten(self._count)
+            self._rows.make_room_for_draws(self._count, expected)
 
     @contextmanager
     def own_capture(self) -> Iterator[None]:
@@ -344,23 +341,16 @@ class PredictionHistory:
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise if `state` does not fit."""
         values, count = state["values"], state["count"]
-        if count.shape != (self.num_instances,) or values.dim() != (1 if self.window is None else 2):
-            raise ValueError(
-                f"The stored history has values of shape {tuple(values.shape)} and counts of shape "
-                f"{tuple(count.shape)}, but this one has {self.num_instances} instances."
-            )
-        if values.dtype != STORAGE[self.storage] or (self.window and values.shape[1] > self.window):
-            raise ValueError("The stored history has another storage form or window than this one.")
-        if self.window is None:
-            possible = int(count.sum()) == len(values)
-        else:
-            # A ring counts on.
-            most = 2 * self.window - 1 if values.shape[1] == self.window else values.shape[1]
-            possible = int(count.max()) <= most and len(values) == self.num_instances
-        if count.dtype != self._count_dtype() or int(count.min()) < 1 or not possible:
+        checks.stored("count", count, (self.num_instances,), self._count_dtype())
+        shape: tuple[int, ...] = (int(count.sum()),)
+        most = math.inf
+        if self.window is not None:
+            width = min(values.shape[-1], self.window)
+            # A full ring counts on.
+            shape, most = (self.num_instances, width), 2 * width - 1 if width == self.window else width
+        checks.stored("history", values, shape, STORAGE[self.storage])
+        if int(count.min()) < 1 or int(count.max()) > most:
             raise ValueError("The stored history has counts that no history has.")
-        if not torch.stack(values.aminmax()).isfinite().all():
-            raise ValueError("The stored history has entries that are not finite.")
         checks.integer("num_overwritten", state["num_overwritten"], at_least=0)
         if self._captured and self._rows is not None and not self._rows.fits(count):
             raise ValueError(
@@ -368,16 +358,16 @@ class PredictionHistory:
                 "before the capture."
             )
 
-    def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Take over what `state_dict` returned; return whether the storage has moved."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
         self.check_state(state)
         self._num_overwritten = state["num_overwritten"]
         as_tensor(self._count)[:-1] = state["count"].to(self.device)
         values = state["values"].to(self.device)
         if self._rows is not None:
-            return self._rows.load(values, self._count)
-        as_tensor(self._table)[:-1, : values.shape[1]] = values
-        return False
+            self._rows.load(values, self._count)
+        else:
+            as_tensor(self._table)[:-1, : values.shape[1]] = values
 
 
 def rows_of_state(state: dict[str, Any], index: torch.Tensor) -> dict[str, Any]:

@@ -223,7 +223,8 @@ class TokenIndex:
         >>> TokenIndex([3, 1, 2]).sequence_of(torch.tensor([0, 2, 3, 5]))
         tensor([0, 0, 1, 2])
         """
-        return torch.searchsorted(self.lengths.cumsum(0), words, right=True)
+        lengths = self.lengths.to(words.device)
+        return torch.searchsorted(lengths.cumsum(0), words, right=True)
 
     def of_labels(
         self,

@@ -18,6 +18,7 @@ from activebias.curve import UNIFORM as UNIFORM
 from activebias.curve import Curve as Curve
 from activebias.curve import Evidence as Evidence
 from activebias.curve import between as between
+from activebias.curve import is_usable as is_usable
 from activebias.curve import knot_means as knot_means
 from activebias.curve import place_of as place_of
 from activebias.drawing import draw_directly as draw_directly
@@ -33,6 +34,7 @@ from activebias.learning import MEMBERS as MEMBERS
 from activebias.learning import VALIDATION as VALIDATION
 from activebias.learning import Forward as Forward
 from activebias.learning import Sources as Sources
+from activebias.learning import counted as counted
 from activebias.learning import evaluating as evaluating
 from activebias.learning import has_learnt as has_learnt
 from activebias.learning import largest_loss as largest_loss

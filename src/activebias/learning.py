@@ -11,8 +11,16 @@ from torch import nn
 
 from activebias import losses
 from activebias._arrays import as_tensor, native
-from activebias.curve import FIRST_ROUNDS, NUM_KNOTS, Curve, between, in_words, knot_means, place_of, share_of
-from activebias.distributed import Ranks
+from activebias.curve import (
+    FIRST_ROUNDS,
+    NUM_KNOTS,
+    Curve,
+    between,
+    in_words,
+    is_usable,
+    knot_means,
+    place_of,
+)
 from activebias.epoch_items import epoch_generator
 from activebias.indexing import TokenIndex
 from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
@@ -40,9 +48,12 @@ class Sources(NamedTuple):
     num_training: int
     validation: Losses
     num_validation: int
-    largest_loss: float
     at_once: int = MEMBERS
-    example_of: Callable[[torch.Tensor], torch.Tensor] = lambda instances: instances
+    tokens: TokenIndex | None = None
+
+    def examples_of(self, instances: torch.Tensor) -> torch.Tensor:
+        """Return the examples that hold the instances: in tagging, the sentences of words."""
+        return instances if self.tokens is None else self.tokens.sequence_of(instances)
 
 
 def learn_curve(
@@ -69,8 +80,7 @@ def learn_curve(
         forward: from the model and a batch, without index, to (logits, targets). By default a batch is a
             tuple, (*inputs, targets), or a dict with the targets in "labels".
     """
-    curve = bias._memory.curve
-    if curve is None:
+    if not bias.method.learns:
         return
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     if not isinstance(model, nn.Module):
@@ -107,11 +117,11 @@ def learn_curve(
 
     def of_training(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         found, targets = losses_of(parts[0], examples)
-        return _counted(found, tokens.of_labels(examples, targets.cpu()) if tokens else examples)
+        return counted(found, tokens.of_labels(examples, targets.cpu()) if tokens else examples)
 
     def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         found, _ = losses_of(parts[1], examples)
-        return _counted(found, torch.zeros(found.loss.shape, dtype=torch.int64))
+        return counted(found, torch.zeros_like(found.loss, dtype=torch.int64))
 
     sources = Sources(
         parameters,
@@ -119,9 +129,8 @@ def learn_curve(
         len(parts[0].dataset),
         of_validation,
         len(parts[1].dataset),
-        largest_loss(bias.num_classes),
-        min(MEMBERS, *(part.batch_size or MEMBERS for part in parts)),
-        (lambda instances: instances) if tokens is None else tokens.sequence_of,
+        min((part.batch_size for part in parts if part.batch_size), default=MEMBERS),
+        tokens,
     )
     with evaluating(model):
         learn_from(bias, sources)
@@ -143,7 +152,7 @@ def whole_parameters(model: nn.Module) -> list[nn.Parameter]:
     return parameters
 
 
-def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses, and the instances with -1 where an entry does not count."""
     instances = instances.to(found.loss.device)
     return found.loss, instances if found.mask is None else torch.where(found.mask, instances, -1)
@@ -152,9 +161,7 @@ def _counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.
 def explain(bias: "ActiveBias") -> str:
     """Return one sentence about the curve that the method `auto` has learnt; reads every history."""
     text = in_words(*_weights_and_share(bias)[1:])
-    curve = bias._memory.curve
-    assert curve is not None
-    return text if curve.num_learnt else f"Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. {text}"
+    return text if has_learnt(bias) else f"Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. {text}"
 
 
 def curve_of(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor]:
@@ -166,7 +173,7 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
     curve = bias._memory.curve
     if curve is None:
         raise ValueError(f"Method {bias.method.name!r} has no curve: only 'auto' and 'sauto' learn one.")
-    share = share_of(means_of(bias._memory))
+    share = Members.of(means_of(bias._memory)).share
     weights = curve.weights(share)
     if bias.max_weight is not None:
         limit, lift = bias._memory.scores.bound(bias.max_weight)
@@ -224,7 +231,7 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     assert curve is not None
     if not bias._validation.burn_in_is_over(epoch + 1) or curve.last_epoch == epoch:
         return
-    means = means_of(memory).cpu()
+    means = means_of(memory)
     members = Members.of(means)
     cost = int(members.number.clamp(max=MEMBERS).sum()) + min(VALIDATION, sources.num_validation)
     passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
@@ -232,13 +239,12 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
         return
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
-        aligned, known = alignments(sources, members, generator, bias._ranks)
-        finite = aligned.isfinite()
+        aligned = alignments(bias, sources, members, generator)
         _warn_of_useless(aligned, bias.num_classes)
-        if not aligned[finite].any():
+        if not is_usable(aligned):
             curve.last_epoch = epoch
             break
-        curve.learn(aligned.where(finite, 0), members.share, known * finite, epoch)
+        curve.learn(aligned, members.share, members.known, epoch)
     follow_curve(memory, curve, means)
 
 
@@ -285,7 +291,7 @@ class Members(NamedTuple):
     @staticmethod
     def of(means: torch.Tensor) -> "Members":
         """Assign the instances to knots by p̄."""
-        knot = place_of(means).round().long()
+        knot = place_of(means).round().long().cpu()
         return Members(knot, torch.bincount(knot, minlength=NUM_KNOTS))
 
     @property
@@ -293,23 +299,29 @@ class Members(NamedTuple):
         """The share of the instances that each knot has."""
         return self.number.double() / self.number.sum()
 
+    @property
+    def known(self) -> torch.Tensor:
+        """How far the alignment of each knot is known: 1 where MEMBERS instances are measured."""
+        return self.number.clamp(max=MEMBERS).double() / MEMBERS
+
     def drawn(self, knot: int, order: torch.Tensor) -> torch.Tensor:
         """Return up to MEMBERS instances of a knot, the first ones in a random order of all instances."""
         return order[self.knot[order] == knot][:MEMBERS]
 
 
 def alignments(
-    sources: Sources, members: Members, generator: torch.Generator, ranks: Ranks
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a_b = <G_b, g> of every knot, and how far it is known (0 to 1); the ranks share the work."""
+    bias: "ActiveBias", sources: Sources, members: Members, generator: torch.Generator
+) -> torch.Tensor:
+    """Return a_b = <G_b, g> of every knot, 0 where it has no instances; the ranks share the work."""
+    ranks, bound = bias._ranks, largest_loss(bias.num_classes)
     rank, number = ranks.rank(), ranks.number()
-    order = torch.randperm(len(members.knot), generator=generator)
-    chosen = torch.randperm(sources.num_validation, generator=generator)[:VALIDATION]
+    order = torch.randperm(len(members.knot), generator=generator, device="cpu")
+    chosen = torch.randperm(sources.num_validation, generator=generator, device="cpu")[:VALIDATION]
     part = chosen[rank::number]
 
     def bounded(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         loss, instances = sources.validation(examples)
-        return loss.clamp(max=sources.largest_loss), instances >= 0
+        return loss.clamp(max=bound), instances >= 0
 
     direction, count = _gradient(sources, bounded, part)
     direction = ranks.summed(direction) / ranks.summed(count).clamp(min=1)
@@ -322,10 +334,10 @@ def alignments(
             loss, instances = sources.training(examples)
             return loss, (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
 
-        gradient, count = _gradient(sources, of_knot, sources.example_of(drawn)[rank::number])
+        gradient, count = _gradient(sources, of_knot, sources.examples_of(drawn)[rank::number])
         sums[0, knot], sums[1, knot] = gradient.double() @ direction.double(), count
-    total, count = ranks.summed(sums).cpu()
-    return total / count.clamp(min=1), members.number.clamp(max=MEMBERS).double() / MEMBERS
+    sums = ranks.summed(sums).cpu()
+    return sums[0] / sums[1].clamp(min=1)
 
 
 def _gradient(
@@ -360,10 +372,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Put every module into evaluation for a while; cuDNN refuses the gradient of a recurrent net then."""
     trained = [module for module in model.modules() if module.training]
     recurrent = any(isinstance(module, nn.RNNBase) for module in trained)
+    enabled = torch.backends.cudnn.enabled  # alone: torch's `flags` would set all others to their defaults
     model.eval()
+    torch.backends.cudnn.enabled = enabled and not recurrent
     try:
-        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled and not recurrent):
-            yield
+        yield
     finally:
+        torch.backends.cudnn.enabled = enabled
         for module in trained:
             module.training = True

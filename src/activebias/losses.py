@@ -66,20 +66,22 @@ class PerInstance(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The weights of a batch, and how to take their mean.
+    """The weights of a batch, and how to take their mean. On a GPU the next step may overwrite them.
 
     Attributes:
-        value, number, mean: the fields of `LookedUp`; `number` may be the sum of the shares.
+        value: v of every entry, 0 where it does not count.
+        number: how many entries count, at least 1, or the sum of their shares; None for all.
+        mean: on a GPU, value / number.
         num_ranks: the ranks that `number` counts over.
         padding_scale, num_real: as in the batch's `Place`.
     """
 
     value: torch.Tensor
     number: torch.Tensor | int | None
-    mean: torch.Tensor | None
-    num_ranks: int
-    padding_scale: float | None
-    num_real: int
+    mean: torch.Tensor | None = None
+    num_ranks: int = 1
+    padding_scale: float | None = None
+    num_real: int = 0
 
     def apply(self, losses: torch.Tensor, reduction: str) -> torch.Tensor:
         """Return the weighted losses, or their sum or mean: 0 where no target counts, or none came."""
@@ -172,6 +174,11 @@ def record(bias: "ActiveBias", index: Any, prob: Any, *, mask: torch.Tensor | No
     `prob` may be the pair (logits, targets). With a sampler whose `batch_size` is larger than this batch
     (gradient accumulation), scores and weights change when the step's last visit has come.
     """
+    if torch._C._current_graph_task_id() != -1:  # torch has a task during backward
+        raise RuntimeError(
+            "The bias remembers every batch once, but activation checkpointing computes this one a second "
+            "time: call `bias.record` outside of the checkpointed block."
+        )
     bias._visit(index, PerInstance(None, *_prob(bias, prob, mask, index)))
 
 
@@ -199,7 +206,7 @@ def _weighted(
         found = found.times(sample_weight)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"Expected `reduction` to be 'mean', 'sum' or 'none', but got {reduction!r}.")
-    # During backward torch has a graph task: activation checkpointing computes its block a second time.
+    # During backward torch has a task: activation checkpointing computes its block a second time.
     if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
         raise RuntimeError(
             "The bias remembers every batch that is weighed, once, but this one is computed without "

@@ -12,8 +12,9 @@ from activebias._arrays import Array, as_tensor, native
 from activebias.checks import Batch
 from activebias.curve import UNIFORM, Curve
 from activebias.drawing import BlockSums, draw, draw_directly, padded_length
-from activebias.gpu_steps import GpuSteps, LookedUp
+from activebias.gpu_steps import GpuSteps
 from activebias.history import PredictionHistory, Visits
+from activebias.losses import Weights
 from activebias.methods import Method
 from activebias.places import Place
 from activebias.statistics import Estimate
@@ -51,11 +52,9 @@ class Scores:
         self._num_positive: Array = native(torch.zeros((), dtype=torch.int64, device=device))
         length = 0 if method.statistic is None else padded_length(num_instances)
         self._values: Array = native(torch.zeros(length, dtype=torch.float32, device=device))
-        if method.statistic is not None:
-            self._values[:num_instances] = initial
-            as_tensor(self._total).copy_(as_tensor(self._values).sum(dtype=torch.float64))
-            self._num_positive[...] = (self._values > 0).sum()
         self._sums = BlockSums(self._values) if method.order == "emphasis" else None
+        if method.statistic is not None:
+            self.replace(initial)
 
     @property
     def num_bytes(self) -> int:
@@ -80,7 +79,7 @@ class Scores:
         """Take over the new scores of a batch; visits to the row that does not count leave no trace."""
         index = visits.index
         xp = torch if isinstance(index, torch.Tensor) else np
-        scores = xp.asarray(scores, dtype=xp.float32)
+        scores = xp.asarray(scores, dtype=xp.float32, device=index.device)
         if xp is torch:
             scores = xp.where(index < self.num_instances, scores, 0)
         if self._sums is not None:
@@ -88,39 +87,33 @@ class Scores:
             self._total[...] = self._sums.update(index)
             return
         before = self._values[index]
-        change = xp.asarray(scores, dtype=xp.float64) - before
-        turned = xp.asarray(scores > 0, dtype=xp.int64) - xp.asarray(before > 0, dtype=xp.int64)
+        change = xp.asarray(scores, dtype=xp.float64, device=index.device) - before
+        turned = (scores > 0) * 1 - (before > 0) * 1
         if not isinstance(visits.turn, int):  # a repeated instance changes once
             change, turned = (xp.where(visits.turn == 0, each, 0) for each in (change, turned))
         self._values[index] = scores
         self._num_positive += turned.sum()
-        total = self._total + change.sum()
-        if xp is torch:
-            total = torch.where(self._num_positive > 0, total, 0)
-        elif self._num_positive == 0:
-            total = 0.0
-        self._total[...] = total
+        self._total[...] = (self._total + change.sum()) * (self._num_positive > 0)
 
-    def replace(self, scores: torch.Tensor) -> None:
+    def replace(self, scores: torch.Tensor | float) -> None:
         """Take over new scores of all instances."""
-        as_tensor(self._values)[: self.num_instances] = scores.float()
-        as_tensor(self._total).copy_(self.values().sum(dtype=torch.float64))
-        as_tensor(self._num_positive).copy_((self.values() > 0).sum())
+        values = as_tensor(self._values)[: self.num_instances]
+        values[:] = scores
+        as_tensor(self._total).copy_(values.sum(dtype=torch.float64))
+        as_tensor(self._num_positive).copy_((values > 0).sum())
         if self._sums is not None:
             self._sums.rebuild()
 
     def weight(self, index: Array) -> Array:
         """Return v of the given instances, float32."""
         xp = torch if isinstance(index, torch.Tensor) else np
-        if self.method.weights == "equal":
-            return xp.ones(index.shape, dtype=xp.float32, device=index.device)
         weights = emphasis.weights(self._values[index], self.mean(), self.uniform)
         if self.method.weights == "importance":
             weights = 1 / weights
         if self.max_weight is not None:
             limit, lift = self.bound(self.max_weight)
             weights = xp.minimum(weights, limit) + lift
-        return xp.asarray(weights, dtype=xp.float32)
+        return xp.asarray(weights, dtype=xp.float32, device=index.device)
 
     def bound(self, max_weight: float) -> tuple[Array, Array]:
         """Return how to bound the weights, from a pass over all scores."""
@@ -130,10 +123,6 @@ class Scores:
             values = values[values > least * mean]  # v > max_weight - 1 + u
         weights = emphasis.weights(values, mean, self.uniform)
         return emphasis.bound(weights, self.num_instances, max_weight)
-
-    def probabilities(self) -> torch.Tensor:
-        """Return P of all instances, float64."""
-        return as_tensor(emphasis.probabilities(self.values(), self.uniform))
 
     def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         """Draw from P; the random numbers come from the CPU, so that every device draws the same."""
@@ -156,19 +145,9 @@ class Scores:
     def check_state(self, state: dict[str, torch.Tensor]) -> None:
         """Raise if `state` does not fit."""
         length = 0 if self.method.statistic is None else self.num_instances
-        forms = {
-            "values": ((length,), torch.float32),
-            "total": ((), torch.float64),
-            "num_positive": ((), torch.int64),
-        }
-        for name, form in forms.items():
-            if (tuple(state[name].shape), state[name].dtype) != form:
-                raise ValueError(
-                    f"The stored scores have `{name}` of shape {tuple(state[name].shape)} and "
-                    f"{state[name].dtype}, but expected {form[0]} and {form[1]}."
-                )
-            if not state[name].isfinite().all():
-                raise ValueError(f"The stored scores have a `{name}` that is not finite.")
+        checks.stored("scores", state["values"], (length,), torch.float32)
+        checks.stored("total", state["total"], (), torch.float64)
+        checks.stored("num_positive", state["num_positive"], (), torch.int64)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take over what `state_dict` returned."""
@@ -218,7 +197,7 @@ class InstanceMemory:
 
     def weight(self, index: Array) -> Array:
         """Return v of the given instances, float32."""
-        if self.emphasises:
+        if self.emphasises and self.method.weights != "equal":
             return self.scores.weight(index)
         xp = torch if isinstance(index, torch.Tensor) else np
         return xp.ones(index.shape, dtype=xp.float32, device=index.device)
@@ -234,10 +213,10 @@ class InstanceMemory:
         if self.method.order == "scan":
             return None
         if self.emphasises and self.method.order == "emphasis":
-            return self.scores.probabilities()
+            return as_tensor(emphasis.probabilities(self.scores.values(), self.scores.uniform))
         return torch.ones(self.num_instances, dtype=torch.float64, device=self.device) / self.num_instances
 
-    def visit(self, batch: Batch, place: Place, exchange: Exchange | None) -> LookedUp:
+    def visit(self, batch: Batch, place: Place, exchange: Exchange | None) -> Weights:
         """Look the weights of a batch up; where it completes its step, take the step's visits in.
 
         `exchange` brings the visits of the other ranks.
@@ -261,7 +240,7 @@ class InstanceMemory:
             self.finish(exchange)
         return found
 
-    def _look_up(self, batch: Batch) -> tuple[LookedUp, Array, Array]:
+    def _look_up(self, batch: Batch) -> tuple[Weights, Array, Array]:
         """Return the weights on a CPU, and the visits that count, flat."""
         index, prob, counts = batch.index, batch.prob, batch.mask
         if counts is None:
@@ -274,7 +253,7 @@ class InstanceMemory:
             finite = np.isfinite(kept)
             self.num_skipped += int((~finite).sum())
             rows, kept = rows[finite], kept[finite]
-        return LookedUp(torch.from_numpy(weight), number, None), rows, kept
+        return Weights(torch.from_numpy(weight), number), rows, kept
 
     def finish(self, exchange: Exchange | None) -> None:
         """Take the waiting visits in; where a statistic of the user's raises, they are dropped."""
@@ -334,20 +313,22 @@ class InstanceMemory:
         switched, self.emphasises = emphasises != self.emphasises, emphasises
         if not self.on_gpu:
             return
-        if self._make_room() or switched:
+        self._make_room()
+        if switched:
             self._gpu.forget()
         if not self._is_own:  # a statistic of the user's may do what no graph can hold
             self._gpu.prepare(batch_size)
 
-    def _make_room(self) -> bool:
-        """Make room for an epoch of visits on a GPU, and return whether the storage has moved."""
+    def _make_room(self) -> None:
+        """Make room for an epoch of visits on a GPU."""
         if self.method.order == "scan":
-            return self.history.make_room(8)  # once an epoch, and some more without a sampler
+            self.history.make_room(8)  # once an epoch, and some more without a sampler
+            return
         expected = torch.ones(self.num_instances, device=self.device)
         if self.emphasises and self.method.order == "emphasis":
             mean = self.scores.mean()
             expected = emphasis.weights(self.scores.values(), mean, self.scores.uniform).float()
-        return self.history.make_room_for_draws(expected)
+        self.history.make_room_for_draws(expected)
 
     def state_dict(self, *, waiting: bool) -> dict[str, Any]:
         """Return a copy of everything, with the waiting visits if they are those of all ranks."""
@@ -370,15 +351,13 @@ class InstanceMemory:
         self.scores.check_state(state["scores"])
         if self.curve is not None:
             self.curve.check_state(state["curve"])
-        skipped = state["num_skipped"]
-        if skipped.shape != () or skipped.dtype != torch.int64 or skipped < 0:
-            raise ValueError("The stored `num_skipped` is no number of visits.")
+        checks.stored("num_skipped", state["num_skipped"], (), torch.int64)
+        checks.integer("num_skipped", int(state["num_skipped"]), at_least=0)
         if (waiting := state["waiting"]) is not None:
             index, prob = waiting["index"], waiting["prob"]
-            if index.dtype != torch.int64 or prob.dtype != torch.float32 or not prob.isfinite().all():
-                raise ValueError("The stored `waiting` visits are no indices and probabilities.")
+            checks.stored("waiting index", index, (len(index),), torch.int64)
+            checks.stored("waiting prob", prob, (len(index),), torch.float32)
             checks.index_range(index, self.num_instances)
-            checks.same_shape("index", index, "prob", prob)
 
     def load_state_dict(self, state: dict[str, Any], *, waiting: bool) -> None:
         """Take over what `state_dict` returned.
@@ -386,8 +365,7 @@ class InstanceMemory:
         The waiting visits are those of all ranks: only one rank takes them over (`waiting`), and brings them
         into the exchange. A new iteration of the epoch drops them.
         """
-        if self.history.load_state_dict(state["history"]):
-            self._gpu.forget()
+        self.history.load_state_dict(state["history"])
         self.scores.load_state_dict(state["scores"])
         self.num_skipped.copy_(state["num_skipped"])
         if self.curve is not None:

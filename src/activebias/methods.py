@@ -1,20 +1,16 @@
 """The eleven methods of the paper as one table: a statistic, an order of instances, a weight."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from activebias._arrays import Array
 from activebias._names import did_you_mean
 from activebias.statistics import (
-    Estimate,
+    Statistic,
     difficulty,
     easiness,
     prediction_variance,
     threshold_closeness,
 )
-
-Statistic = Callable[[Estimate], Array]
 
 # "scan": without replacement, a new permutation each epoch. "uniform": with replacement.
 # "emphasis": with replacement, P(i) = e_i / Σe.
@@ -42,10 +38,7 @@ class Method:
 
     def __post_init__(self) -> None:
         """Refuse combinations that mean nothing."""
-        for field, allowed in (
-            ("order", ("scan", "uniform", "emphasis")),
-            ("weights", ("equal", "emphasis", "importance")),
-        ):
+        for field, allowed in (("order", get_args(Order)), ("weights", get_args(Weighting))):
             if (value := getattr(self, field)) not in allowed:
                 raise ValueError(
                     f"Expected Method argument `{field}` to be one of {allowed}, but got {value!r}."
@@ -111,12 +104,13 @@ def get_method(method: str | Method) -> Method:
     'wpv'
     """
     if isinstance(method, Method):
-        if ALL_METHODS.get(method.name, method) != method:
+        ours = ALL_METHODS.get(method.name, method)
+        if ours != method:
             raise ValueError(
                 f"{method.name!r} is one of our methods, which tables, stores and checkpoints know by its "
                 "name: give a Method of your own another one."
             )
-        return ALL_METHODS.get(method.name, method)
+        return ours
     if not isinstance(method, str):
         raise TypeError(f"Expected `method` to be a name or a Method, but got {type(method).__name__}.")
     name = method.lower().removeprefix("sgd-")

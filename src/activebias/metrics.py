@@ -34,7 +34,7 @@ def describe(bias: "ActiveBias") -> str:
 
 
 def metrics(bias: "ActiveBias") -> dict[str, float]:
-    """Return the numbers of `ActiveBias.metrics`.
+    """Return numbers worth logging; reads every history, and waits for the device.
 
     The effective sample size is (Σe)² / Σe² of what the method emphasises by, draws or weights: the number
     of instances that an equal emphasis would need to be as varied.

@@ -94,29 +94,22 @@ class Handout:
         self._order, self._items = order, order.items
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Return this iterator: it is its own."""
-        return self
-
-    def __next__(self) -> list[int]:
-        """Hand out the next step: the entries that the sampler yields here."""
-        size = min(self.plan.step_size, self.plan.num_items - self.position)
-        if size <= 0:
-            raise StopIteration
-        if self._order.items is not self._items:
-            raise RuntimeError(
-                "An epoch was begun or a state loaded in the middle of this iteration: call `bias.set_epoch` "
-                "before the loop over the loader, and begin a new loop after `load`."
-            )
-        step = Step(self.position, self._items.at(self.position, size, self.generator))
-        self.steps.append(step)
-        self.position += size
-        self._order.handed_out(self)
-        yielded: list[int] = self.plan.yielded(step.items).tolist()
-        return yielded
-
-    def close(self) -> None:
-        """Note that nobody goes on with this iteration; Python calls it when the sampler's iterator dies."""
-        self.is_closed = True
+        """Hand out step after step: the entries that the sampler yields here."""
+        while (size := min(self.plan.step_size, self.plan.num_items - self.position)) > 0:
+            if self._order.items is not self._items:
+                raise RuntimeError(
+                    "An epoch was begun or a state loaded in the middle of this iteration: call "
+                    "`bias.set_epoch` before the loop over the loader, and begin a new loop after `load`."
+                )
+            step = Step(self.position, self._items.at(self.position, size, self.generator))
+            self.steps.append(step)
+            self.position += size
+            self._order.active = self
+            try:
+                yield self.plan.yielded(step.items).tolist()
+            except GeneratorExit:  # the sampler's iterator dies
+                self.is_closed = True
+                raise
 
     def find(self, index: np.ndarray | None, size: int) -> Place | None:
         """Return where a batch of `size` stands, None if nowhere; without an index it is the next one.
@@ -159,18 +152,18 @@ class EpochOrder:
         self.epoch: int | None = None
         self._draw = draw
         self._has_warned = False
+        self.has_callback = False  # whether a callback keeps the bias in Lightning's checkpoints
         self._begin()
 
     def _begin(self) -> None:
         self.items = EpochItems(self.num_items, seed=self.seed, epoch=self.epoch or 0, draw=self._draw)
         self.position = 0
         self.recorded = False  # whether somebody trained in this epoch
-        self._ended_at: int | None = None  # where an iteration began that ran to its end
         # Iterations that somebody goes on with, and the latest ones: their batches may still come back.
         self._alive: WeakSet[Handout] = WeakSet()
         self._recent: deque[Handout] = deque(maxlen=MOST_RECENT)
         self._leader: Handout | None = None  # the iteration that was trained on last
-        self._active: Handout | None = None  # the one that handed out last
+        self.active: Handout | None = None  # the one that handed out last
         self._come = 0  # items of a step in the user's own order
         self._num_trained = self._num_skipped = 0  # steps
         self._checksum = Checksum()
@@ -231,7 +224,9 @@ class EpochOrder:
         left = self.num_items - self.position
         # A last short step may have been fetched but not trained on. Asking for it twice in vain shows that
         # nobody will train on it (drop_last).
-        if self.recorded and (left == 0 or (left < plan.step_size and self._ended_at == self.position)):
+        rest = (self.position, self.num_items)
+        fetched = any((each.start, each.position) == rest for each in self._recent)
+        if self.recorded and (left == 0 or (left < plan.step_size and fetched)):
             raise RuntimeError(
                 f"Epoch {self.epoch} is over: call `bias.set_epoch({self.epoch + 1})` before the next one. A "
                 "pass that does not train, such as the training accuracy, needs a loader of its own, without "
@@ -241,12 +236,6 @@ class EpochOrder:
         self._alive.add(handout)
         self._recent.append(handout)
         return handout
-
-    def handed_out(self, handout: Handout) -> None:
-        """Note which iteration handed out last, and whether it has reached the epoch's end."""
-        self._active = handout
-        if handout.position >= self.num_items:
-            self._ended_at = handout.start
 
     def find(self, index: np.ndarray | None, size: int, *, strict: bool = True) -> Place | None:
         """Return where a batch stands, None where nothing was handed out: its order is the user's own.
@@ -259,13 +248,11 @@ class EpochOrder:
         leader = self._leader
         if index is None:
             in_step = leader is not None and leader.come > 0 and not leader.is_closed
-            handouts = [each for each in (leader if in_step else self._active,) if each is not None]
+            handouts = [each for each in (leader if in_step else self.active,) if each is not None]
         elif leader is not None and (place := leader.find(index, size)) and place.skips == (0, 0):
             return place  # nothing skips less, and searching all iterations takes long
-        elif len(self._recent) < MOST_RECENT:
-            handouts = list(self._recent)
         else:
-            handouts = list({id(each): each for each in (*self._recent, *self._alive)}.values())
+            handouts = list(dict.fromkeys((*self._recent, *self._alive)))
         found = [(place, each) for each in handouts if (place := each.find(index, size)) is not None]
         if found:
             place, handout = min(
@@ -370,8 +357,9 @@ class EpochOrder:
             )
         checks.integer("come", state["come"], at_least=0)
         pending = state["pending"]
-        if pending.dim() != 1 or pending.dtype != torch.int64 or len(pending) > num_items - position:
-            raise ValueError(f"The stored draws have shape {tuple(pending.shape)} and {pending.dtype}.")
+        checks.stored("pending", pending, (len(pending),), torch.int64)
+        if len(pending) > num_items - position:
+            raise ValueError(f"The state has {len(pending)} draws for {num_items - position} items.")
         checks.index_range(pending, num_items)
         torch.Generator("cpu").set_state(state["generator"])  # raises if it is none
 

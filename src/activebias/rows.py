@@ -66,7 +66,8 @@ class RaggedRows:
     def place(self, index: Array) -> tuple[Array, Array]:
         """Return the positions in `values` of the first entries of rows, and how many entries have room."""
         xp = torch if isinstance(index, torch.Tensor) else np
-        return xp.asarray(self._start[index], dtype=xp.int64) * UNIT, self._room[index] * UNIT
+        first = xp.asarray(self._start[index], dtype=xp.int64, device=index.device) * UNIT
+        return first, self._room[index] * UNIT
 
     def read(self, index: Array, count: Array) -> tuple[Array, Array]:
         """Return a copy of rows of `count` entries, with anything behind their ends; on a GPU `width` wide.
@@ -133,20 +134,19 @@ class RaggedRows:
         self._room[row] = room.clip(1).int()
         self._end += room.sum()
 
-    def make_room(self, count: Array, num_entries: int) -> bool:
-        """Give every row room for `num_entries` more, if one has less; return whether a graph must go."""
-        moved, self._moves_in_step = self._moves_in_step, False
+    def make_room(self, count: Array, num_entries: int) -> None:
+        """Give every row room for `num_entries` more, if one has less."""
+        self._moves_in_step = False
         if bool((count + num_entries > self.room())[:-1].any()):
             # By half at least, so that copies are rare and graphs last.
-            moved |= self._lay_out(count, count + (count // 2).clip(num_entries))
-        return moved
+            self._lay_out(count, count + (count // 2).clip(num_entries))
 
-    def make_room_for_draws(self, count: torch.Tensor, expected: torch.Tensor) -> bool:
+    def make_room_for_draws(self, count: torch.Tensor, expected: torch.Tensor) -> None:
         """Give every row room for the `expected` number of visits, and let rows move in a step on a GPU."""
-        moved, self._moves_in_step = not self._moves_in_step, True
+        self._moves_in_step = True
         most = 32 + 4 * expected
         if bool((count[:-1] + most <= self.room()[:-1]).all()):
-            return moved  # `make_room` has made more
+            return  # `make_room` has made more
         wanted = count[:-1] + 1 + expected + 2 * expected.sqrt()
         wanted = torch.where(wanted > LARGEST_MOVED, count[:-1] + most, wanted).long()
         width = int(wanted.max() + most.max()) + 96
@@ -154,7 +154,7 @@ class RaggedRows:
             width += width // 2  # graphs hold it
         wanted = torch.cat([wanted, wanted.new_ones(1)])
         spare = SPARE + int(count.sum()) // SHARE
-        return self._lay_out(count, wanted, width=width, spare=spare) or moved
+        self._lay_out(count, wanted, width=width, spare=spare)
 
     def straighten(self, count: Array) -> int:
         """Bring the oldest entry of rows that overflowed, on a GPU, to the front, and correct their `count`.
@@ -178,24 +178,24 @@ class RaggedRows:
         """Return a copy of the entries of all rows, one row behind the other."""
         return torch.cat([as_tensor(self.values[each]) for each in self._positions(count)])
 
-    def load(self, values: torch.Tensor, count: Array) -> bool:
-        """Take over what `joined` returned; return whether a graph must go."""
+    def load(self, values: torch.Tensor, count: Array) -> None:
+        """Take over what `joined` returned."""
         wanted, first = with_share(count), 0
         if isinstance(count, torch.Tensor) and not self._moves_in_step:
             # A graph of the user's may hold the array: rows share all of it, because none will get more.
             free = (len(self.values) - self._needed(wanted, self.width)) // (len(count) * UNIT) * UNIT
             wanted = wanted.maximum((wanted + free).clip(max=self.width))
-        moved = self._lay_out(count * 0, wanted)
+        self._lay_out(count * 0, wanted)
         for each in self._positions(count[:-1]):
             self.values[each] = native(values[first : first + len(each)])
             first += len(each)
-        return moved
 
     def _positions(self, count: Array) -> Iterator[Array]:
         """Yield the positions of the entries of all rows, some rows at a time."""
         xp = namespace(count)
         for part in _parts(len(count)):
-            yield ragged(xp.asarray(self._start[part], dtype=xp.int64) * UNIT, count[part])
+            start = xp.asarray(self._start[part], dtype=xp.int64, device=count.device)
+            yield ragged(start * UNIT, count[part])
 
     def fits(self, count: torch.Tensor) -> bool:
         """Return whether so many entries in each row, but the last, can be loaded in place."""
@@ -206,14 +206,14 @@ class RaggedRows:
     def _needed(wanted: Array, width: int) -> int:
         return (int(((wanted + (UNIT - 1)) // UNIT)[:-1].sum()) + 1) * UNIT + width
 
-    def _lay_out(self, count: Array, wanted: Array, *, width: int = UNIT, spare: int = 0) -> bool:
+    def _lay_out(self, count: Array, wanted: Array, *, width: int = UNIT, spare: int = 0) -> None:
         """Lay all rows out anew, and keep `count` entries of each.
 
         Every row gets room for the `wanted` number of entries. No row may ever need more than `width`. At
-        least `spare` entries fit behind the rows. Returns whether array or width are others than before. On a
-        GPU both stay if they are large enough, because graphs hold them.
+        least `spare` entries fit behind the rows. On a GPU array and width stay if they are large enough,
+        because graphs hold them.
         """
-        xp, before, stride = namespace(count), (self.width, len(self.values)), 0
+        xp, stride = namespace(count), 0
         if xp is np and wanted[:-1].max() <= wanted[:-1].mean() * (1 + 1 / SHARE) + 1:
             wanted[:] = wanted.max() + 1
             stride = -(-int(wanted[0]) // UNIT)
@@ -243,7 +243,6 @@ class RaggedRows:
             self.values.copy_(new)
         else:
             self.values = new
-        return before != (self.width, len(self.values))
 
 
 def _units(values: Array) -> Array:

@@ -33,7 +33,7 @@ class EmphasisSampler(DistributedSampler[int]):
 
     An iterator begins where training stands. After a resume, or a `break`, only the batches that were not
     trained on come; a step that was left before its end comes again as a whole. An iterator that only looks
-    (`list(loader)`) changes nothing.
+    (`list(loader)`) changes nothing. The length is that of a whole epoch.
     """
 
     def __init__(self, bias: "ActiveBias", plan: Plan) -> None:
@@ -41,9 +41,7 @@ class EmphasisSampler(DistributedSampler[int]):
         items = cast(Dataset[int], range(plan.num_items))  # the base class asks for no more than its length
         replicas, rank = (plan.num_ranks, plan.rank) if plan.sharded_here else (1, 0)
         super().__init__(items, num_replicas=replicas, rank=rank, seed=bias.seed)
-        self.plan, self.order = plan, bias._order
-        self._bias = bias
-        self.has_callback = False  # whether a callback keeps the bias in Lightning's checkpoints
+        self.bias, self.plan, self.order = bias, plan, bias._order
 
     @property
     def batch_size(self) -> int:
@@ -55,19 +53,12 @@ class EmphasisSampler(DistributedSampler[int]):
         """How many items of the epoch, over all ranks, have not been trained on yet."""
         return self.plan.num_items - self.order.position
 
-    def __len__(self) -> int:
-        """Return how many indices this sampler yields in a whole epoch."""
-        if not self.plan.sharded_here:
-            return self.plan.num_items
-        full, rest = divmod(self.plan.num_items, self.plan.step_size)
-        return full * self.batch_size + -(-rest // self.plan.num_ranks)
-
     def __iter__(self) -> Iterator[int]:
         """Iterate over the indices of the rest of the epoch, drawn step by step."""
         return chain.from_iterable(self._steps())
 
     def _steps(self) -> Iterator[list[int]]:
-        num_ranks = self._bias._ranks.number()
+        num_ranks = self.bias._ranks.number()
         if num_ranks not in (1, self.plan.num_ranks):
             raise RuntimeError(
                 f"The sampler was made for {self.plan.num_ranks} rank(s), but {num_ranks} train, and would "
@@ -76,16 +67,12 @@ class EmphasisSampler(DistributedSampler[int]):
             )
         yield from self.order.hand_out(self.plan)
 
-    def belongs_to(self, bias: object) -> bool:
-        """Return whether `bias` made this sampler."""
-        return self._bias is bias
-
     def set_epoch(self, epoch: int) -> None:
         """Forward to the bias; trainers call this by themselves."""
         helper = sys._getframe(1)  # Lightning's loop calls through one
         names = [frame.f_globals.get("__name__") for frame in (helper, helper.f_back) if frame is not None]
-        if not self.has_callback and any(name in LIGHTNING_LOOPS for name in names):
-            self.has_callback = True  # told once
+        if not self.order.has_callback and any(name in LIGHTNING_LOOPS for name in names):
+            self.order.has_callback = True  # told once
             warnings.warn(
                 "Lightning's Trainer trains with a bias, but has no callback for it: its checkpoints would "
                 "not hold the bias, and a resumed run would begin with an empty history. Pass "
@@ -100,7 +87,7 @@ class EmphasisSampler(DistributedSampler[int]):
                 "`loader.set_epoch(epoch)`; with Fabric iterate over the DataLoader itself, without "
                 f"`setup_dataloaders`. To begin anew with this history, call `bias.set_epoch({epoch})` first."
             )
-        self._bias.set_epoch(epoch)
+        self.bias.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: where the epoch stands is part of the bias's own state."""

@@ -58,14 +58,15 @@ def estimate(values: Array, count: Array, *, remove_outliers: bool = True) -> Es
     xp = torch if isinstance(values, torch.Tensor) else np
     exists = xp.arange(width, device=values.device) < count[..., None]
     # All values are finite, also those that do not count. A product is faster than a choice.
-    counts = xp.asarray(exists, dtype=values.dtype)
-    number = xp.asarray(count, dtype=values.dtype)
+    counts = xp.asarray(exists, dtype=values.dtype, device=values.device)
+    number = xp.asarray(count, dtype=values.dtype, device=values.device)
     mean = (values * counts).sum(-1) / number.clip(1)
     if remove_outliers:
         distance = xp.where(exists, abs(values - mean[..., None]), float("inf"))
         # The median is the mean of the two middle values, which are equal where the number is odd.
         lower, upper = middle_two(distance, count)
-        counts = xp.asarray(distance <= (lower + upper + TIE_TOLERANCE)[..., None], dtype=values.dtype)
+        near = distance <= (lower + upper + TIE_TOLERANCE)[..., None]
+        counts = xp.asarray(near, dtype=values.dtype, device=values.device)
         number = counts.sum(-1)
         mean = (values * counts).sum(-1) / number.clip(1)
     deviation = (values - mean[..., None]) * counts

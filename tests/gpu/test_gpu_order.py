@@ -16,7 +16,7 @@ pytestmark = [
 @pytest.mark.parametrize("index_device", ["cpu", "cuda"])
 def test_an_epoch_in_the_samplers_order_is_the_cpus_and_does_not_wait(method, accumulate, index_device):
     made = [
-        ab.ActiveBias(method, num_instances=512, num_classes=10, window=1, device=device)
+        ab.ActiveBias(method, num_instances=512, num_classes=10, window=2, device=device)
         for device in ("cpu", "cuda")
     ]
     generator = torch.Generator().manual_seed(0)

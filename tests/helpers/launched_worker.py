@@ -4,6 +4,7 @@ Together, because to start takes longer than to train. The frameworks are import
 first attempt does not need them.
 """
 
+import inspect
 import json
 import os
 import signal
@@ -18,17 +19,22 @@ SAVE_EVERY, KILL_AT = 3, 7
 
 
 def train_through_a_crash(rank, num_ranks, num_instances, folder):
-    """Train three epochs; at the first attempt rank 1 ends as by `kill -9`."""
-    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    """Train three epochs; once, rank 1 ends as by `kill -9`.
+
+    A file remembers it, not the number of the attempt: on a busy machine the ranks of the first attempt do
+    not always find each other, and the second would train from the start to the end.
+    """
+    killed = folder / "killed"
 
     def after_step(number, save):
         if number % SAVE_EVERY == 0:
             save()
-        if attempt == 0 and rank == 1 and number == KILL_AT:
+        if rank == 1 and number == KILL_AT and not killed.exists():
+            killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     result = train_to(rank, num_ranks, folder / "elastic.pt", "wtc", 15, after_step=after_step)
-    return {**result, "attempt": attempt}
+    return {**result, "attempt": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
 
 
 def train_by_fabric(rank, num_ranks, num_instances, folder):
@@ -50,7 +56,9 @@ def train_by_accelerate(rank, num_ranks, num_instances, folder):
     """On a CPU Accelerate wraps in DistributedDataParallel, also where sharding is asked for."""
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
 
-    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2))
+    takes_version = "fsdp_version" in inspect.signature(FullyShardedDataParallelPlugin).parameters
+    plugin = FullyShardedDataParallelPlugin(**({"fsdp_version": 2} if takes_version else {}))
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
 
     def wrap():
         model = make_model()

@@ -95,11 +95,10 @@ def learn(rank, num_ranks, method="auto", num_instances=150):
     }
 
 
-def weigh_otherwise(rank, num_ranks, loss):
-    """Train with weights of the user's own, or several labels, on a data set whose last batch is padded."""
+def weigh_otherwise(rank, num_ranks, kind):
+    """Train on targets or with weights of another kind; the last batch of an epoch is padded."""
     inputs, targets = digits(37)
-    multi_label = loss == "labels"
-    bias = ab.ActiveBias("wpv", num_instances=37, num_classes=10, multi_label=multi_label)
+    bias = ab.ActiveBias("wpv", num_instances=37, num_classes=10, multi_label=kind == "labels")
     model = DistributedDataParallel(make_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = bias.loader(TensorDataset(inputs, targets), 16 // num_ranks)
@@ -108,14 +107,29 @@ def weigh_otherwise(rank, num_ranks, loss):
         bias.set_epoch(epoch)
         for index, (batch, labels) in loader:
             drawn.append(index.tolist())
-            options = {
-                "class": {"class_weight": torch.linspace(0.5, 3, 10)},
-                "sample": {"sample_weight": own[index]},
-                "labels": {},
-            }[loss]
-            labels = nn.functional.one_hot(labels, 10) if multi_label else labels
+            other = (index + 5) % 37
+            share = 0.5 + own[index][:, None] / 4
+            if kind == "mixup":
+                batch = share * batch + (1 - share) * inputs[other]
+            logits, options = model(batch), {}
+            if kind == "class":
+                options["class_weight"] = torch.linspace(0.5, 3, 10)
+            elif kind == "sample":
+                options["sample_weight"] = own[index]
+            elif kind == "labels":
+                labels = nn.functional.one_hot(labels, 10)
+            elif kind == "soft":
+                labels = 0.8 * nn.functional.one_hot(labels, 10) + 0.02
+                options["sample_weight"] = own[index]
+            elif kind == "sequences":  # of one to three tokens
+                labels = torch.where(torch.arange(3) <= (index % 3)[:, None], labels[:, None], -100)
+                logits, options["sequences"] = torch.stack([logits, logits / 2, 2 * logits], 1), True
+            elif kind == "mixup":
+                logits = logits[:, None].expand(-1, 2, -1)
+                labels, index = torch.stack([labels, targets[other]], 1), torch.stack([index, other], 1)
+                options["sample_weight"] = torch.cat([share, 1 - share], 1)
             optimizer.zero_grad()
-            bias.loss(model(batch), labels, index, **options).backward()
+            bias.loss(logits, labels, index, **options).backward()
             optimizer.step()
     return report(bias, model.module, drawn)
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from activebias import ActiveBias, TokenIndex
-from activebias.internal import Sources, has_learnt, largest_loss, learn_from
+from activebias.internal import Sources, evaluating, has_learnt, learn_from, whole_parameters
 from activebias.training.examples import IGNORE, Examples
 
 
@@ -52,15 +52,14 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
         targets = targets if targets.dim() == 1 else targets[:, : losses.shape[1]]
         return losses, torch.where(targets == IGNORE, -1, 0)
 
-    model.eval()
     sources = Sources(
-        [value for value in model.parameters() if value.requires_grad],
+        whole_parameters(model),
         of_training,
         len(task.train),
         of_validation,
         len(validation),
-        largest_loss(learning[0].num_classes),
-        example_of=(lambda words: words) if tokens is None else tokens.sequence_of,
+        tokens=tokens,
     )
-    for bias in learning:
-        learn_from(bias, sources)
+    with evaluating(model):
+        for bias in learning:
+            learn_from(bias, sources)
