@@ -13,6 +13,7 @@ help:
 # What a user installs to run the experiments: quick, and all that the demo needs.
 $(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	@echo "Installing torch and the rest into $(VENV): the download may take some minutes, without a word."
 	$(INSTALL) -e '.[lab]'
 	@touch $@
 
@@ -35,7 +36,7 @@ browser:  ## install Debian's Chromium and its driver, where apt-get and the rig
 	|| echo "No Chromium here and no way to install it: the report's page is not tested."
 
 test: $(STAMP) browser  ## run the tests (doctests and README blocks included)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 examples: $(STAMP)-examples  ## run every example, with all the frameworks, and compare their accuracies
 	$(BIN)/python examples/run_all.py

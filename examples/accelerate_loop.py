@@ -31,7 +31,8 @@ def main(method: str, save: str | None) -> None:
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     accelerator.register_for_checkpointing(bias)  # save_state and load_state then hold the bias too
     for epoch in range(digits.EPOCHS):
-        loader.set_epoch(epoch)  # not bias.set_epoch: the loader counts by itself, and would go back to 0
+        loader.set_epoch(epoch)  # not bias.set_epoch alone: the loader counts by itself, from 0
+        bias.set_epoch(epoch)  # on several processes Accelerate's loader tells the bias since 1.7
         for index, (x, y) in loader:
             loss = bias.loss(model(x), y, index)
             optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Class weights, soft labels, and several labels an example: the same four lines, other targets."""
+"""Class weights, soft labels, several labels, mixup, a loss of one's own: four lines, other targets."""
 
 import torch
 from torch import nn
@@ -85,11 +85,52 @@ def several_labels() -> float:
         return float(((model(IMAGES[TEST]) > 0) == meaning[LABELS[TEST]]).float().mean())
 
 
+def train_by(make_loss, **options) -> float:
+    """Train with a loss of (model, bias, index, images, labels), and return the accuracy."""
+    dataset = TensorDataset(IMAGES[TRAIN], LABELS[TRAIN])
+    bias = ab.ActiveBias(
+        "wtc", num_instances=len(dataset), num_classes=NUM_CLASSES, burn_in=BURN_IN, **options
+    )
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    loader = bias.loader(dataset, BATCH_SIZE)
+    for epoch in range(EPOCHS):
+        bias.set_epoch(epoch)
+        for index, (x, y) in loader:
+            loss = make_loss(model, bias, index, x, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return accuracy(model)
+
+
+def mixup(model: nn.Module, bias: ab.ActiveBias, index, x, y) -> torch.Tensor:
+    """Return the loss of mixed images: each has two labels, which are two instances with their shares."""
+    share, order = torch.rand(()), torch.randperm(len(x))
+    logits = model(share * x + (1 - share) * x[order])
+    return bias.loss(
+        logits[:, None].expand(-1, 2, -1),
+        torch.stack([y, y[order]], 1),
+        torch.stack([index, index[order]], 1),
+        sample_weight=torch.stack([share, 1 - share]).expand(len(x), 2),
+    )
+
+
+def focal(model: nn.Module, bias: ab.ActiveBias, index, x, y) -> torch.Tensor:
+    """Return the focal loss, a loss of one's own: p(y|x) is given as logits and targets."""
+    logits = model(x)
+    plain = nn.functional.cross_entropy(logits, y, reduction="none")
+    return bias.weigh((1 - torch.exp(-plain)) ** 2 * plain, (logits, y), index)
+
+
 def main() -> float:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"class weights: accuracy {class_weights():.4f}")
+    print(f"mixup: accuracy {train_by(mixup):.4f}")
+    print(f"focal loss, no weight above 3: accuracy {train_by(focal, max_weight=3):.4f}")
     print(f"several labels: {several_labels():.4f} of the labels are right")
+    print("soft labels:")
     return soft_labels()
 
 

@@ -3,11 +3,14 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
+import transformers
 from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    DataCollatorWithFlattening,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -23,6 +26,9 @@ from activebias.integrations.huggingface import ActiveBiasTrainer
 
 VOCABULARY, NUM_TEXTS, STEP_SIZE = 11, 22, 8  # the last step of an epoch has six texts
 MASK = 10
+VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
+KEEPS_TEXTS_APART = VERSION >= (4, 53)  # before, words of a row without padding attend to earlier texts
+ACCUMULATES = VERSION >= (4, 52)  # before, steps are miscounted, and the adapter refuses
 
 
 def texts() -> list[dict[str, torch.Tensor]]:
@@ -44,6 +50,12 @@ def pad_texts(batch: list[dict], *, left: bool = False) -> dict[str, torch.Tenso
         "attention_mask": pad_sequence([torch.ones_like(text) for text in words], True, 0, side),
         "labels": pad_sequence([sample["labels"] for sample in batch], True, -100, side),
     }
+
+
+def flatten_texts(batch: list[dict]) -> dict[str, torch.Tensor]:
+    """Put the texts of a batch into one row, as transformers does it."""
+    lists = [{name: value.tolist() for name, value in sample.items()} for sample in batch]
+    return DataCollatorWithFlattening()(lists)
 
 
 class MaskTexts:
@@ -112,6 +124,8 @@ def training_arguments(
     folder: Path, num_epochs: int, accumulate: int, world_size: int, **arguments
 ) -> TrainingArguments:
     """Return arguments of a small run on a CPU whose optimiser steps take `STEP_SIZE` samples."""
+    if accumulate > 1 and not ACCUMULATES:
+        pytest.skip("before 4.52 transformers miscounts steps with gradient accumulation")
     usual = {
         "output_dir": str(folder),
         "num_train_epochs": num_epochs,

@@ -87,9 +87,9 @@ class Page:
         actions.perform()
 
     def rows(self):
-        return [
-            int(row.get_attribute("data-instance")) for row in self.all("#instances tbody tr[data-instance]")
-        ]
+        """Return the instances of the table, read at once: the page may draw it anew meanwhile."""
+        script = "return [...document.querySelectorAll(arguments[0])].map(row => +row.dataset.instance)"
+        return self.js(script, "#instances tbody tr[data-instance]")
 
     def errors(self):
         return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]

@@ -38,6 +38,7 @@ def compare_with_plain(wrap, num_ranks, num_instances):
         loader = wrapped.prepare(loader)
         for epoch in range(EPOCHS):
             getattr(loader, "set_epoch", bias.set_epoch)(epoch)
+            bias.set_epoch(epoch)  # on several ranks Accelerate's loader tells the bias since 1.7
             for index, (batch, labels) in loader:
                 order += [index] if method == "scan" else []
                 wrapped.learn(bias.loss(wrapped.model(batch), labels, index))

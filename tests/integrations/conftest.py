@@ -13,28 +13,39 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="session")
-def run_example() -> Callable[..., float]:
+def run_example(programs, tmp_path_factory) -> Callable[..., float]:
     """Return a function that runs an example and returns the final accuracy it printed."""
 
-    def run(name: str, *arguments: str, processes: int | None = None, folder: Path | None = None) -> float:
-        launcher = [sys.executable]
-        if processes is not None:
-            launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+    def run(name: str, *arguments: str, **options) -> float:
+        folder = tmp_path_factory.mktemp("example")
+        return final_accuracy(programs.run(EXAMPLES / name, *arguments, folder=folder, **options))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_by_torchrun() -> Callable[..., float]:
+    """Return a function that runs an example on two ranks that torchrun starts, each in a new Python."""
+
+    def run(name: str, *arguments: str) -> float:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         finished = subprocess.run(
-            [*launcher, str(EXAMPLES / name), *arguments],
+            [sys.executable, *launcher, str(EXAMPLES / name), *arguments],
             capture_output=True,
             text=True,
             timeout=240,
-            env=environment,
-            cwd=folder,
+            env={**os.environ, "PYTHONWARNINGS": "default"},
         )
         assert finished.returncode == 0, finished.stdout[-2000:] + finished.stderr[-4000:]
-        accuracies = re.findall(r"^final accuracy: (.*)$", finished.stdout, re.MULTILINE)
-        assert len(accuracies) == 1, finished.stdout
-        return float(accuracies[0])
+        return final_accuracy(finished.stdout)
 
     return run
+
+
+def final_accuracy(printed: str) -> float:
+    accuracies = re.findall(r"^final accuracy: (.*)$", printed, re.MULTILINE)
+    assert len(accuracies) == 1, printed
+    return float(accuracies[0])
 
 
 @pytest.fixture(scope="session")

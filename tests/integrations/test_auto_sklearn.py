@@ -17,6 +17,7 @@ from skorch.callbacks import Checkpoint, LoadInitState
 from skorch.helper import predefined_split
 
 from activebias.integrations.sklearn import ActiveBiasClassifier
+from old_skorch import needs_unpickling
 
 generator = np.random.default_rng(0)
 X = generator.normal(size=(60, 4)).astype("float32")
@@ -106,6 +107,7 @@ def test_weights_in_x_and_parameters_of_fit_reach_the_module_as_in_training():
     assert in_validation > 2 * 30 / 8 + 1  # also in learning
 
 
+@needs_unpickling
 def test_a_resumed_training_is_the_whole_one(tmp_path):
     whole = classifier(max_epochs=4).fit(X[:40], Y[:40])
     saver = Checkpoint(dirname=tmp_path, f_criterion="criterion.pt", monitor=None)

@@ -162,7 +162,8 @@ def test_a_sampler_made_before_the_ranks_are_known_is_refused():
 
 
 def test_example_on_two_processes(run_example, plain_accuracy):
-    assert run_example("lightning_trainer.py", "--devices", "2") == plain_accuracy
+    options = {"ranks": 2, "framework": "lightning"}
+    assert run_example("lightning_trainer.py", "--devices", "2", **options) == plain_accuracy
 
 
 class Validated(Classifier):
@@ -235,6 +236,19 @@ def test_accumulation_by_hand(tmp_path):
         fit(bias, tmp_path, module=ByHand(bias, size=6))
 
 
+def test_a_checkpoint_of_a_step_counts_the_batch_it_was_written_after(tmp_path):
+    """Before 2.5 Lightning does not count it, and would train it once more."""
+    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=7, save_top_k=-1)
+    bias = make_bias()
+    module, trainer = fit(bias, tmp_path, callbacks=[saver])
+    trainer.state.fn = "fit"
+    checkpoint = torch.load(tmp_path / "step=7.ckpt", weights_only=True)
+    progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    progress["current"]["completed"] = progress["total"]["completed"] = 6
+    ActiveBiasCallback(bias).on_load_checkpoint(trainer, module, checkpoint)
+    assert progress["current"]["completed"] == progress["total"]["completed"] == 7
+
+
 def test_a_checkpoint_without_the_bias_is_refused(tmp_path):
     bias = make_bias()
     saver = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
@@ -258,6 +272,24 @@ def test_a_test_of_a_checkpoint_leaves_the_bias_as_it_is(tmp_path):
     before = bias.history.values()[1].sum().item()
     trainer.test(module, ckpt_path=tmp_path / "epoch=0.ckpt", verbose=False)
     assert bias.history.values()[1].sum().item() == before
+
+
+class ForgetsTheBias(Classifier):
+    def training_step(self, batch, batch_idx):
+        _, (x, y) = batch
+        return torch.nn.functional.cross_entropy(self.layer(x), y)
+
+
+def test_a_forgotten_loss_is_noticed(tmp_path):
+    bias = make_bias()
+    with pytest.warns(UserWarning, match=r"not asked in epoch 0, .*return `bias.loss") as noted:
+        fit(bias, tmp_path, module=ForgetsTheBias(bias))
+    assert sum("was not asked" in str(each.message) for each in noted) == 1
+
+
+def test_loaders_that_are_made_again_have_a_callback_too(tmp_path):
+    """No warning, which would be an error here, says that there is none."""
+    fit(make_bias(), tmp_path, reload_dataloaders_every_n_epochs=1)
 
 
 def test_a_forgotten_callback_is_noticed(tmp_path):

@@ -1,8 +1,5 @@
 """Without an extra its adapter says what to install, and the core needs none of them."""
 
-import subprocess
-import sys
-
 HIDDEN = ("lightning", "transformers", "skorch", "ray", "torchdata")
 ADAPTERS = ("lightning", "huggingface", "sklearn")
 
@@ -20,10 +17,10 @@ for adapter in {ADAPTERS}:
 """
 
 
-def test_the_errors_name_the_install_commands():
-    finished = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
-    assert finished.returncode == 0, finished.stderr
-    first, *messages = finished.stdout.splitlines()
+def test_the_errors_name_the_install_commands(fresh_python):
+    code, printed, complaint = fresh_python(PROGRAM)
+    assert code == 0, complaint
+    first, *messages = printed.splitlines()
     assert first == "imported: []"
     assert len(messages) == len(ADAPTERS)
     for adapter, message in zip(ADAPTERS, messages, strict=True):

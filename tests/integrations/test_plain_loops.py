@@ -15,12 +15,17 @@ def assert_same_history(first, second) -> None:
     assert torch.allclose(first["values"], second["values"], atol=1e-5)
 
 
-@pytest.mark.parametrize("example", ["ddp_torchrun.py", "accelerate_loop.py"])
-def test_two_ranks_train_like_the_plain_loop(example, run_example, plain_accuracy, plain_state, tmp_path):
-    if "accelerate" in example:
-        pytest.importorskip("accelerate", reason="not installed: pip install 'activebias[huggingface]'")
+def test_torchrun_trains_like_the_plain_loop(run_by_torchrun, plain_accuracy, plain_state, tmp_path):
     saved = tmp_path / "bias.pt"
-    assert run_example(example, "--save", str(saved), processes=2) == plain_accuracy
+    assert run_by_torchrun("ddp_torchrun.py", "--save", str(saved)) == plain_accuracy
+    assert_same_history(plain_state, saved)
+
+
+def test_accelerate_trains_like_the_plain_loop(run_example, plain_accuracy, plain_state, tmp_path):
+    pytest.importorskip("accelerate", reason="not installed: pip install 'activebias[huggingface]'")
+    saved = tmp_path / "bias.pt"
+    options = {"ranks": 2, "framework": "accelerate"}
+    assert run_example("accelerate_loop.py", "--save", str(saved), **options) == plain_accuracy
     assert_same_history(plain_state, saved)
 
 
@@ -119,6 +124,14 @@ def test_fabric_resumes_mid_epoch(tmp_path):
     assert torch.equal(bias.history.values()[0], resumed_bias.history.values()[0])
     with pytest.raises(RuntimeError, match="with Fabric iterate over the DataLoader itself"):
         train_by_fabric(tmp_path, resume=True, set_up=True)
+
+
+def test_example_of_fabric(run_example, plain_accuracy):
+    assert run_example("fabric_loop.py", framework="lightning") == plain_accuracy
+
+
+def test_example_of_a_stream(run_example, plain_accuracy):
+    assert run_example("stream.py") == pytest.approx(plain_accuracy, abs=0.05)
 
 
 def test_scikit_learn_through_weight_and_record(run_example, plain_accuracy):

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import activebias as ab
 from activebias.integrations.sklearn import ActiveBiasClassifier
+from old_skorch import needs_unpickling
 
 generator = np.random.default_rng(0)
 X = generator.normal(size=(60, 4)).astype("float32")
@@ -129,6 +130,7 @@ def test_partial_fit_goes_on_and_wants_the_same_data():
         parts.partial_fit(X[:30], Y[:30])
 
 
+@needs_unpickling
 def test_a_pickled_classifier_predicts_and_goes_on():
     model = classifier().fit(X, Y)
     other = pickle.loads(pickle.dumps(model))
@@ -174,10 +176,38 @@ def test_sample_weights_come_in_x():
     assert with_zeros.predict({"x": X}).shape == (60,)
 
 
+class Doubled(nn.CrossEntropyLoss):
+    def forward(self, logits, targets):
+        return 2 * super().forward(logits, targets)
+
+
+class Smoothed(nn.CrossEntropyLoss):
+    def __init__(self):
+        super().__init__(label_smoothing=0.1)
+
+
+def test_a_criterion_with_a_constructor_of_its_own():
+    mine = classifier(criterion=Smoothed).fit(X, Y)
+    theirs = classifier(criterion__label_smoothing=0.1).fit(X, Y)
+    assert torch.equal(mine.module_.layer.weight, theirs.module_.layer.weight)
+
+
+class TakesAnything(Network):
+    def forward(self, x, **options):
+        return super().forward(x)
+
+
+def test_sample_weights_as_a_keyword_are_refused():
+    """skorch hands keywords of `fit` to the module, which may ignore them."""
+    with pytest.raises(TypeError, match="pass sample weights in X"):
+        classifier(module=TakesAnything).fit(X, Y, sample_weight=np.ones(60))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"criterion": nn.MSELoss}, "CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss"),
+        ({"criterion": Doubled}, "but got Doubled, whose `forward` would not be called"),
         (
             {"criterion": nn.BCEWithLogitsLoss, "criterion__pos_weight": torch.ones(1)},
             "criterion__pos_weight",

@@ -121,6 +121,42 @@ def test_rows_of_a_fixed_length(tmp_path):
         assert torch.allclose(ours[name], value, atol=1e-5), name
 
 
+WITHOUT_PADDING = {
+    "packed": {"packing": True, "max_length": 14},
+    "padding-free": {"padding_free": True, "max_length": None},
+}
+
+
+@pytest.mark.parametrize("kind", ["text", "completions"])
+@pytest.mark.parametrize("arguments", WITHOUT_PADDING.values(), ids=WITHOUT_PADDING)
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_rows_without_padding(kind, arguments, accumulate, tmp_path):
+    plain, ours = train_both(tmp_path, kind=kind, accumulate=accumulate, arguments=arguments)
+    for name, value in plain.items():
+        assert torch.allclose(ours[name], value, atol=1e-5), name
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_words_without_padding_have_the_histories_of_padded_words(accumulate, tmp_path):
+    """Under `wtc` weights and histories tell which word is which."""
+    padded = make_tuner("wtc", tmp_path, "completions", accumulate, arguments={"max_length": None})
+    free = make_tuner("wtc", tmp_path, "completions", accumulate, arguments=WITHOUT_PADDING["padding-free"])
+    for trainer in (padded, free):
+        trainer.train()
+    for mine, expected in zip(free.bias.history.values(), padded.bias.history.values(), strict=True):
+        assert torch.allclose(mine, expected, atol=1e-5)
+    for name, value in padded.model.state_dict().items():
+        assert torch.allclose(free.model.state_dict()[name], value, atol=1e-5), name
+
+
+def test_every_word_of_a_packed_text_is_an_instance(tmp_path):
+    trainer = make_tuner("wtc", tmp_path, arguments=WITHOUT_PADDING["packed"])
+    assert len(trainer.train_dataset) < NUM_TEXTS
+    trainer.train()
+    assert trainer.bias.num_instances == sum(len(text["input_ids"]) for text in texts())  # + end - first
+    assert trainer.bias.metrics()["share_unvisited"] == 0
+
+
 def test_every_word_of_a_completion_is_an_instance(tmp_path):
     trainer = make_tuner("wtc", tmp_path, "completions")
     trainer.train()
@@ -141,13 +177,9 @@ def test_resume_with_an_adapter(tmp_path):
     assert torch.allclose(whole.bias.scores, resumed.bias.scores, atol=1e-6)
 
 
-def test_losses_and_collators_of_trl_that_cannot_be_weighed_are_refused(tmp_path):
+def test_losses_of_trl_that_cannot_be_weighed_are_refused(tmp_path):
     with pytest.raises(ValueError, match="`loss_type` to be 'nll', which the bias weighs, but got 'dft'"):
         make_tuner("wtc", tmp_path, arguments={"loss_type": "dft"})
-    with pytest.raises(ValueError, match="sequences came as 1 row"):
-        make_tuner(
-            "wtc", tmp_path, accumulate=1, arguments={"padding_free": True, "max_length": None}
-        ).train()
 
 
 def test_rewards_are_refused(tmp_path):

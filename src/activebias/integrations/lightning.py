@@ -1,5 +1,6 @@
 """Active Bias under Lightning's Trainer: one callback."""
 
+import warnings
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -9,9 +10,8 @@ from activebias.internal import Forward
 from activebias.sampling import EmphasisSampler
 
 try:
-    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch import Callback, LightningModule, Trainer, strategies
     from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
-    from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
     from lightning.pytorch.utilities import CombinedLoader
 except ImportError as error:
     raise ImportError(
@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 DEFAULT_PREFIX = "active_bias/"
-SHARDING = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
+SHARDING = ("DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy")  # the last one since 2.3
 
 
 class ActiveBiasCallback(Callback):
@@ -64,6 +64,7 @@ class ActiveBiasCallback(Callback):
         self.prefix = prefix
         self._resumes = False
         self._trains = True
+        self._has_warned = False
         self._epoch_was_over = False
         self._before_pass: dict[str, Any] | None = None  # the state before a pass that does not train
 
@@ -88,7 +89,7 @@ class ActiveBiasCallback(Callback):
 
     def _check_learning(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise before the first epoch if the bias cannot learn after it."""
-        if isinstance(trainer.strategy, SHARDING):
+        if isinstance(trainer.strategy, tuple(getattr(strategies, name, ()) for name in SHARDING)):
             raise NotImplementedError(
                 f"`learn_from` needs whole parameters, but {type(trainer.strategy).__name__} shards them: "
                 f"leave it out, and method {self.bias.method.name!r} emphasises by the rule p̄ (1 - p̄)."
@@ -102,7 +103,22 @@ class ActiveBiasCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """After an epoch's last batch let the method `auto` learn; checkpoints are written later."""
+        """After an epoch's last batch let the method `auto` learn; checkpoints are written later.
+
+        Warn once if the bias was asked in none of the epoch's batches.
+        """
+        if (
+            trainer.is_last_batch
+            and not self._find_sampler(trainer)[1].order.recorded
+            and not self._has_warned
+        ):
+            self._has_warned = True
+            warnings.warn(
+                f"The bias was not asked in epoch {trainer.current_epoch}, so nothing is emphasised: let "
+                "`training_step` return `bias.loss(logits, targets, index)`, or call `bias.weigh` or "
+                "`bias.record` in it.",
+                stacklevel=2,
+            )
         if self._learns and trainer.is_last_batch:
             with trainer.precision_plugin.forward_context():
                 self.bias.learn(
@@ -116,7 +132,7 @@ class ActiveBiasCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise if the loader does not use the bias's sampler."""
         loader, sampler = self._find_sampler(trainer)
-        sampler.has_callback = True
+        sampler.order.has_callback = True
         if sampler.num_replicas != trainer.world_size:
             raise RuntimeError(
                 f"`bias.sampler(…)` was made for {sampler.num_replicas} rank(s), but {trainer.world_size} "
@@ -146,7 +162,7 @@ class ActiveBiasCallback(Callback):
         for loader in CombinedLoader(trainer.train_dataloader, "max_size").flattened:
             for owner in (loader, getattr(loader, "batch_sampler", None)):
                 sampler = getattr(owner, "sampler", None)
-                if isinstance(sampler, EmphasisSampler) and sampler.belongs_to(self.bias):
+                if isinstance(sampler, EmphasisSampler) and sampler.bias is self.bias:
                     return loader, sampler
         raise RuntimeError(
             "The training loader does not follow this bias: give it `sampler=bias.sampler(batch_size=…)`. "
@@ -198,6 +214,9 @@ class ActiveBiasCallback(Callback):
             )
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         self._epoch_was_over = progress["is_last_batch"]
+        for count in (progress["current"], progress["total"]):
+            # Before 2.5 Lightning would train once more the batch that the checkpoint was written after.
+            count["completed"] = max(count["completed"], count["processed"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the bias's state; after a finished epoch, a new loader must draw for the next epoch."""

@@ -20,6 +20,10 @@ except ImportError as error:
     ) from error
 
 
+# Of the criteria that the bias computes itself; a subclass may have another constructor.
+FORWARDS = (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward, nn.BCEWithLogitsLoss.forward)
+
+
 class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     """skorch's NeuralNetClassifier that emphasises instances by the network's earlier predictions.
 
@@ -81,6 +85,11 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
 
     def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Any:
         """Train on encoded labels; callbacks see these too."""
+        if "sample_weight" in fit_params:
+            raise TypeError(
+                "`fit` hands its keywords to the module: pass sample weights in X, "
+                '`{"x": inputs, "sample_weight": weights}`.'
+            )
         if y is not None:
             y = self._encoded(X, y, fit_params)
         self._decodes = False
@@ -237,10 +246,10 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
                 y_true = y_true.float()
             return torch.as_tensor(super().get_loss(y_pred, y_true, X=X, training=False))
         logits = self._logits(y_pred)
-        if not isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss | nn.BCEWithLogitsLoss):
+        if type(criterion).forward not in FORWARDS:
             raise ValueError(
                 "Expected `criterion` to be CrossEntropyLoss, NLLLoss or BCEWithLogitsLoss, but got "
-                f"{type(criterion).__name__}."
+                f"{type(criterion).__name__}, whose `forward` would not be called."
             )
         binary = isinstance(criterion, nn.BCEWithLogitsLoss)
         if binary and (criterion.weight is not None or criterion.pos_weight is not None):

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
 from activebias import TokenIndex, collate_with_index
 from activebias.internal import IGNORED
 from activebias.sampling import EmphasisSampler
+
+PLACE = "active_bias_place"  # a name in a batch that no model has
 
 
 def words_of(dataset: Any, *, shift: bool) -> TokenIndex | None:
@@ -20,12 +23,22 @@ def words_of(dataset: Any, *, shift: bool) -> TokenIndex | None:
     Where a collator makes the labels, which words have one is not known: words are numbered by position.
     """
     first = dataset[0]
+    if "labels" in first and "seq_lengths" in first:
+        return TokenIndex(map(_num_labels, dataset))
     if "labels" in first:
-        is_sequence = torch.as_tensor(first["labels"]).dim() > 0
+        labels = torch.as_tensor(first["labels"])
+        is_sequence = labels.dim() > 0 and not labels.is_floating_point()  # or several labels of one example
         return TokenIndex.from_dataset(dataset, shift=shift) if is_sequence else None
     if "input_ids" not in first or "label" in first or "label_ids" in first:
         return None
     return TokenIndex.from_dataset(dataset, "input_ids", shift=shift, by_position=True)
+
+
+def _num_labels(row: dict[str, Any]) -> int:
+    """Return the number of labels in a row that TRL has packed with texts; a text's first word has none."""
+    labels, lengths = torch.tensor(row["labels"]), torch.tensor(row["seq_lengths"])
+    labels[lengths.cumsum(0) - lengths] = IGNORED
+    return int((labels != IGNORED).sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +53,7 @@ class TrainingCollator:
     label_names: tuple[str, ...]
     token_index: TokenIndex | None
     shift: bool
+    multi_label: bool = False
 
     def __call__(self, samples: list[Any]) -> Any:
         """Return the batch, with the index of every label."""
@@ -47,20 +61,64 @@ class TrainingCollator:
             return self.collate_fn(samples)
         batch = self._with_labels(collate_with_index(self.collate_fn)(samples))
         labels = batch["labels"]
-        if labels.is_floating_point():
-            kind = "several labels an example" if labels.dim() > 1 else "regression"
+        self._check_kind(labels)
+        if labels.is_floating_point() or labels.dim() == 1:
+            return batch
+        if self.token_index is None:
+            raise ValueError(
+                "Labels with two dimensions are labels of words: pass `token_index=TokenIndex.from_dataset("
+                f"train_dataset{', shift=True' if self.shift else ''})`."
+            )
+        if len(labels) == len(samples):
+            batch["index"] = self._word_index(batch["index"], labels, batch.get("attention_mask"))
+            return batch
+        lengths = [len(sample.get("input_ids", ())) for sample in samples]
+        starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
+        if len(labels) != 1 or 0 in lengths or not self._fits(batch, starts, sum(lengths)):
+            raise ValueError(
+                "Expected one row of labels for every sequence, or all in one row, each as long as its "
+                f"`input_ids` in the data set, but {len(samples)} sequences of {sum(lengths)} words came as "
+                f"labels of shape {tuple(labels.shape)}: pad the sequences, or change them in the data set."
+            )
+        # One row without padding holds all sequences. PLACE says where in the row an entry of `index` is.
+        rows = pad_sequence(labels[0, : sum(lengths)].split(lengths), True, IGNORED)
+        if self.shift:
+            rows, labels[0, starts] = rows[:, 1:], IGNORED  # a first word is never predicted
+        batch["index"] = self.token_index.of_labels(batch["index"], rows)
+        batch[PLACE] = (starts[:, None] + torch.arange(rows.shape[1])).clamp(max=labels.shape[1] - 1)
+        return batch
+
+    @staticmethod
+    def _fits(batch: Any, starts: torch.Tensor, num_words: int) -> bool:
+        """Return whether sequences begin at `starts` of the one row; after them only padding may come."""
+        labels, positions = batch["labels"], batch.get("position_ids")
+        if labels.shape[1] < num_words or bool((labels[0, num_words:] != IGNORED).any()):
+            return False
+        if positions is None or positions.shape != labels.shape:
+            return True
+        return bool((positions[0, starts] == 0).all())
+
+    def _check_kind(self, labels: torch.Tensor) -> None:
+        """Refuse labels that are not of the bias's kind."""
+        several = labels.is_floating_point() and labels.dim() == 2
+        if self.multi_label != several:
+            got = f"but got {labels.dtype} of shape {tuple(labels.shape)}"
+            if self.multi_label:
+                raise ValueError(f"With `multi_label=True` expected float labels (examples, classes), {got}.")
+            raise ValueError(
+                f"Expected labels that are classes, {got}: for several labels an example make the bias with "
+                "`multi_label=True`."
+            )
+        if labels.is_floating_point() and not several:
             raise ValueError(
                 f"Expected labels that are classes, but got {labels.dtype} of shape {tuple(labels.shape)} "
-                f"({kind}), which has no cross-entropy over classes: in a loop of your own use `bias.weigh`."
+                "(regression), which has no p(y|x): in a loop of your own use `bias.weigh`."
             )
-        if labels.dim() > 1:
-            batch["index"] = self._word_index(batch["index"], labels, batch.get("attention_mask"))
-        elif self.token_index is not None:
+        if labels.dim() == 1 and self.token_index is not None:
             raise ValueError(
                 f"Expected labels of words, (sequences, words), but got labels of shape "
                 f"{tuple(labels.shape)}: where every example has one label, leave `token_index` out."
             )
-        return batch
 
     def unnumbered(self, samples: list[Any]) -> Any:
         """Return a batch of other examples than the training set's, which have no index."""
@@ -85,17 +143,7 @@ class TrainingCollator:
         self, index: torch.Tensor, labels: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Number the words that have a label; later parts of words and padding have no label."""
-        if self.token_index is None:
-            raise ValueError(
-                "Labels with two dimensions are labels of words: pass `token_index=TokenIndex.from_dataset("
-                f"train_dataset{', shift=True' if self.shift else ''})`."
-            )
-        if len(labels) != len(index):
-            raise ValueError(
-                f"Expected one row of labels for every sequence, but {len(index)} sequences came as "
-                f"{len(labels)} row(s): collators without padding are not supported; pad the sequences, or "
-                "pack them in the data set."
-            )
+        assert self.token_index is not None
         if attention_mask is not None and attention_mask.shape != labels.shape:
             attention_mask = None  # an encoder's, whose decoder has the labels
         if not self.shift:
@@ -109,6 +157,16 @@ class TrainingCollator:
             attention_mask = is_word & (attention_mask[:, :1].bool() | ~first)
         words = self.token_index.of_labels(index, labels, attention_mask=attention_mask)
         return functional.pad(words, (1, 0), value=-1)
+
+
+def ignore_padding(batch: dict[str, Any], num_real: int) -> None:
+    """Take the labels of the examples after the first `num_real` away."""
+    if PLACE not in batch:
+        batch["labels"][num_real:] = IGNORED
+        return
+    # Where the sequences of a batch follow each other in one row, the padding is its end.
+    if num_real < len(batch[PLACE]):
+        batch["labels"][0, int(batch[PLACE][num_real, 0]) :] = IGNORED
 
 
 class DealtOrder(Sampler[int]):

@@ -7,15 +7,14 @@ import torch
 from torch.utils.data import IterableDataset
 
 from activebias.indexing import IndexedDataset
-from activebias.integrations.huggingface.batches import TrainingCollator
+from activebias.integrations.huggingface.batches import PLACE, TrainingCollator
 from activebias.integrations.huggingface.own_loss import targets_of
 from activebias.internal import (
     IGNORED,
-    MEMBERS,
     Sources,
+    counted,
     cross_entropy,
     evaluating,
-    largest_loss,
     learn_from,
     whole_parameters,
 )
@@ -63,12 +62,15 @@ def learn_from_evaluation_set(trainer: "ActiveBiasMixin") -> None:
         return
     collate = trainer._get_collator_with_removed_columns(trainer.data_collator, "training")
     assert isinstance(collate, TrainingCollator)
-    tokens = trainer.token_index
 
     def of_training(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch = collate([training[number] for number in examples.tolist()])
-        index = targets_of(batch.pop("index"), shift=trainer.shift_labels, padding=-1)
-        return _losses(trainer, batch, index)
+        index, place = batch.pop("index"), batch.pop(PLACE, None)
+        if place is None:
+            return _losses(trainer, batch, targets_of(index, shift=trainer.shift_labels, padding=-1))
+        losses, counts = _losses(trainer, batch, torch.zeros_like(batch["labels"]))
+        place, index = place.to(losses.device), index.to(losses.device)
+        return losses.flatten()[place], torch.where(counts.flatten()[place] == 0, index, -1)
 
     def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch = collate.unnumbered([validation[number] for number in examples.tolist()])
@@ -80,9 +82,8 @@ def learn_from_evaluation_set(trainer: "ActiveBiasMixin") -> None:
         len(training),
         of_validation,
         len(validation),
-        largest_loss(trainer.bias.num_classes),
-        min(MEMBERS, trainer.args.train_batch_size, trainer.args.eval_batch_size),
-        (lambda instances: instances) if tokens is None else tokens.sequence_of,
+        min(trainer.args.train_batch_size, trainer.args.eval_batch_size),
+        trainer.token_index,
     )
     with evaluating(trainer.model):
         learn_from(trainer.bias, sources)
@@ -100,5 +101,4 @@ def _losses(
         outputs = trainer.model(**inputs)
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
     found = cross_entropy(logits, targets, num_classes=trainer.bias.num_classes, ignore_index=IGNORED)
-    instances = instances.to(found.loss.device)
-    return found.loss, instances if found.mask is None else torch.where(found.mask, instances, -1)
+    return counted(found, instances)

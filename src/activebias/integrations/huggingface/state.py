@@ -108,8 +108,13 @@ class StateCallback(TrainerCallback):
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Raise if the last epoch's evaluations did not give the error."""
+        """Raise if the last epoch's evaluations did not give the error; begin the epoch.
+
+        Accelerate's loader tells the epoch, on several ranks since 1.7.
+        """
         self._require_report()
+        if self._trainer.order is not None:
+            self._trainer.order.set_epoch(int((state.epoch or 0) + 1e-6))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -7,12 +7,19 @@ from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import transformers
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer
 
 from activebias import ActiveBias, TokenIndex, with_index
 from activebias.indexing import IndexedDataset
-from activebias.integrations.huggingface.batches import DealtOrder, TrainingCollator, words_of
+from activebias.integrations.huggingface.batches import (
+    PLACE,
+    DealtOrder,
+    TrainingCollator,
+    ignore_padding,
+    words_of,
+)
 from activebias.integrations.huggingface.own_loss import (
     base_model,
     check_own_loss,
@@ -22,6 +29,8 @@ from activebias.integrations.huggingface.own_loss import (
 from activebias.integrations.huggingface.state import STATE_NAME, StateCallback, checkpoint_to_resume
 from activebias.internal import IGNORED, cross_entropy
 from activebias.sampling import EmphasisSampler
+
+VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
 
 if TYPE_CHECKING:
     _Base = Trainer
@@ -42,6 +51,7 @@ class ActiveBiasMixin(_Base):
         bias: ActiveBias | Callable[..., ActiveBias],
         token_index: TokenIndex | None = None,
         shift_labels: bool | None = None,
+        class_weight: Any = None,
         validation_error: str | None = None,
         learn_from: str | None = None,
         **kwargs: Any,
@@ -60,6 +70,8 @@ class ActiveBiasMixin(_Base):
                 models with `shift=True`.
             shift_labels: whether the logits of a position predict the label of the next one. None goes by the
                 model, whose own loss of the first batch must then be the cross-entropy of its logits.
+            class_weight: as `weight` in torch's cross-entropy. None takes over the weights of the model's own
+                loss, if it has any.
             validation_error: the name of a metric of `compute_metrics`, such as "eval_error": the share of
                 wrong examples. The bias receives it after an evaluation, which `burn_in="auto"` needs.
             learn_from: the name of the evaluation set that the method `auto` learns from, where
@@ -79,21 +91,36 @@ class ActiveBiasMixin(_Base):
         self.token_index = token_index
         self.validation_error = validation_error
         self.learn_from = learn_from
+        self.class_weight = None if class_weight is None else torch.as_tensor(class_weight)
         self._loss_is_checked = shift_labels is not None
         self._own_loss_func = self.compute_loss_func
         # The Trainer, and trainers built on it, call this function with the model's outputs and the labels.
         # They know that its loss is divided by the number of labels of the whole step.
         self.compute_loss_func = self._weighed_loss
         self._index: torch.Tensor | None = None  # of the batch whose loss is computed now
+        self._place: torch.Tensor | None = None  # its words in the one row of a collator without padding
+        self._step_labels: list[torch.Tensor] = []  # of the step under way, on this rank
+        self._step_weight: torch.Tensor | None = None  # the sum of their class weights, over all ranks
         self._sampler: EmphasisSampler | None = None
+        self.order: DealtOrder | None = None
         self._refuse_arguments()
         self.add_callback(StateCallback(self))
 
     def _refuse_arguments(self) -> None:
+        if self.class_weight is not None and self._own_loss_func is not None:
+            raise ValueError(
+                "Expected `class_weight` or `compute_loss_func`, but got both: weigh the classes there."
+            )
         if self.args.auto_find_batch_size:
             raise ValueError(
                 "`auto_find_batch_size` restarts the training within one run, and the first visits would "
                 "count twice: set per_device_train_batch_size instead."
+            )
+        if self.args.gradient_accumulation_steps > 1 and VERSION < (4, 52):
+            raise ValueError(
+                "Before 4.52 transformers miscounts the steps of an epoch with gradient accumulation, and "
+                "resumes in the wrong place: install transformers 4.52 or later, or set "
+                "gradient_accumulation_steps=1."
             )
         if self.args.world_size > 1 and not self.accelerator.even_batches:
             raise ValueError(
@@ -125,18 +152,21 @@ class ActiveBiasMixin(_Base):
             shard=False,  # Accelerate distributes the batches to the ranks
         )
         filled = self.args.world_size > 1 and not self.args.dataloader_drop_last
-        return DealtOrder(
+        self.order = DealtOrder(
             self._sampler,
             skips=not self.args.ignore_data_skip,
             round_size=self.args.train_batch_size * self.args.world_size if filled else 1,
         )
+        return self.order
 
     def _get_collator_with_removed_columns(
         self, data_collator: Callable[..., Any], description: str | None = None
     ) -> Callable[..., Any]:
         # Wraps the collator that drops the columns which the model does not accept.
         collator = super()._get_collator_with_removed_columns(data_collator, description)
-        return TrainingCollator(collator, tuple(self.label_names), self.token_index, self.shift_labels)
+        return TrainingCollator(
+            collator, tuple(self.label_names), self.token_index, self.shift_labels, self.bias.multi_label
+        )
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, *device: Any
@@ -152,11 +182,16 @@ class ActiveBiasMixin(_Base):
             raise RuntimeError(
                 "The training loader must come from `get_train_dataloader`, which has the bias's sampler."
             )
-        position = self.accelerator.process_index * len(batches[0]["labels"])
+        if "index" not in batches[0]:
+            raise RuntimeError(
+                "The batch has no 'index': pass `train_dataset` to the Trainer's constructor, or wrap it in "
+                "`activebias.with_index`."
+            )
+        position = self.accelerator.process_index * len(batches[0]["index"])
         for batch in batches if self.args.world_size > 1 else []:
-            size = len(batch["labels"])
-            batch["labels"][max(self._sampler.num_remaining - position, 0) :] = IGNORED
-            position += self.args.world_size * size
+            ignore_padding(batch, max(self._sampler.num_remaining - position, 0))
+            position += self.args.world_size * len(batch["index"])
+        self._step_labels, self._step_weight = [batch["labels"] for batch in batches], None
         _, num_items = super().get_batch_samples(iter(batches), len(batches), *device)
         if self.args.world_size > 1 and not self.args.average_tokens_across_devices:
             # This rank's number may be 0, where all its examples are padding.
@@ -173,24 +208,26 @@ class ActiveBiasMixin(_Base):
     ) -> Any:
         """Return the weighted loss and record p(y|x); in evaluation, return the Trainer's loss."""
         inputs = dict(inputs)
-        index = inputs.pop("index", None)
+        index, place = inputs.pop("index", None), inputs.pop(PLACE, None)
         if not model.training:
             with self._unweighed():
                 return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if index is None:
-            raise RuntimeError("The batch has no 'index': pass `train_dataset` to the Trainer's constructor.")
+            raise RuntimeError("The batch has no 'index': the Trainer must fetch it by `get_batch_samples`.")
         if not self._loss_is_checked and self._own_loss_func is None:
             label = "labels" if "labels" in self.label_names else (self.label_names or ["labels"])[0]
-            check_own_loss(model, self.model, inputs, label, self.shift_labels)
+            self.class_weight = check_own_loss(
+                model, self.model, inputs, label, self.shift_labels, self.class_weight
+            )
         self._loss_is_checked = True
         self._add_decoder_inputs(inputs)
-        self._index = index
+        self._index, self._place = index, place
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._index is not None:
             raise RuntimeError(
                 f"`compute_loss` of {type(self).__name__}'s base class computes its own loss, which cannot "
-                "be weighed: let it call `Trainer.compute_loss`, or pass `compute_loss_func=…`, a function "
-                "that returns one loss for every label."
+                "be weighed: let it call `Trainer.compute_loss`. Pass class weights as `class_weight=…`, "
+                "another loss as `compute_loss_func=…`, a function that returns one loss for every label."
             )
         return loss
 
@@ -225,28 +262,53 @@ class ActiveBiasMixin(_Base):
         """Return the weighted loss of the batch: the Trainer's `compute_loss_func`."""
         if self._index is None:
             raise RuntimeError("The bias weighs every batch once, in `compute_loss` of a training step.")
-        index = targets_of(self._index, shift=self.shift_labels, padding=-1)
-        targets = targets_of(labels, shift=self.shift_labels)
-        self._index = None
+        index, place, targets = self._index, self._place, targets_of(labels, shift=self.shift_labels)
+        self._index = self._place = None
+        if place is None:
+            index = targets_of(index, shift=self.shift_labels, padding=-1)
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        options: dict[str, Any] = {
+            "ignore_index": IGNORED,
+            # The Trainer has no smoother where examples have several labels, and says so.
+            "label_smoothing": 0.0 if self.label_smoother is None else self.args.label_smoothing_factor,
+            "class_weight": self.class_weight,
+        }
         reduction = "mean" if num_items_in_batch is None else "sum"
-        if self._own_loss_func is None:
-            loss = self.bias.loss(
-                logits,
-                targets,
-                index,
-                ignore_index=IGNORED,
-                label_smoothing=self.args.label_smoothing_factor,
-                reduction=reduction,
-            )
+        if self._own_loss_func is None and place is None:
+            loss = self.bias.loss(logits, targets, index, reduction=reduction, **options)
         else:
-            losses = self._own_losses(outputs, labels, num_items_in_batch)
-            with torch.no_grad():
-                own = cross_entropy(logits, targets, num_classes=self.bias.num_classes, ignore_index=IGNORED)
-            loss = self.bias.weigh(losses, own.prob, index, mask=own.mask, reduction=reduction)
-        if num_items_in_batch is not None:
-            loss = loss * self._scale() / torch.as_tensor(num_items_in_batch, device=loss.device).flatten()[0]
-        return loss
+            with torch.set_grad_enabled(self._own_loss_func is None):
+                num_classes, multi_label = self.bias.num_classes, self.bias.multi_label
+                found = cross_entropy(
+                    logits, targets, num_classes=num_classes, multi_label=multi_label, **options
+                )
+            losses, prob, mask, _ = found
+            if self._own_loss_func is not None:
+                losses = self._own_losses(outputs, labels, num_items_in_batch)
+            if place is not None:
+                losses, prob = losses.flatten()[place], prob.flatten()[place]
+                mask = index >= 0 if mask is None else (index >= 0) & mask.flatten()[place]
+            loss = self.bias.weigh(losses, prob, index, mask=mask, reduction=reduction)
+        if num_items_in_batch is None:
+            return loss
+        number = num_items_in_batch
+        weighs = self.class_weight is not None and not self.bias.multi_label
+        # The Trainer counts a first word, which is never predicted, unless it knows that the model shifts.
+        if weighs or (self.shift_labels and not self.model_accepts_loss_kwargs):
+            number = self._weight_of_step()
+        return loss * self._scale() / torch.as_tensor(number, device=loss.device).flatten()[0]
+
+    def _weight_of_step(self) -> torch.Tensor:
+        """Return the sum of the class weights of the step's labels: the weighted mean divides by it."""
+        if self._step_weight is None:
+            targets = [targets_of(labels, shift=self.shift_labels).flatten() for labels in self._step_labels]
+            labels = torch.cat(targets).to(self.args.device)
+            weights = (labels != IGNORED).float()
+            if self.class_weight is not None:  # in half precision the sum would be rounded
+                weights *= self.class_weight.to(weights)[labels.clamp(min=0)]
+            total = weights.sum().clamp(min=1e-30)
+            self._step_weight = self.accelerator.reduce(total, reduction="sum")
+        return self._step_weight
 
     def _own_losses(self, outputs: Any, labels: torch.Tensor, num_items: Any) -> torch.Tensor:
         """Call the user's `compute_loss_func`, and return its loss of every target."""
@@ -276,10 +338,22 @@ class ActiveBiasMixin(_Base):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train; when the Trainer resumes from a checkpoint, the bias does too."""
         checkpoint = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
+        if checkpoint is None and self.bias.epoch == 0 and self.bias._order.position:
+            raise ValueError(
+                "The Trainer would begin with epoch 0, but the bias has trained in epoch 0 already: pass "
+                "`resume_from_checkpoint=…` to go on, or make a new bias and a new Trainer to begin anew."
+            )
         if checkpoint is not None:
             self.bias.load(os.path.join(checkpoint, STATE_NAME))
             resume_from_checkpoint = checkpoint
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: every trial has a new model, but the bias would keep the history of the last trial."""
+        raise NotImplementedError(
+            "`hyperparameter_search` trains new models with one bias, whose history is the last model's: "
+            "make a Trainer and a bias in every trial."
+        )
 
 
 class ActiveBiasTrainer(ActiveBiasMixin, Trainer):
