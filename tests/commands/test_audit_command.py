@@ -87,6 +87,15 @@ def test_a_long_name_and_a_weak_judge_on_the_screen(tmp_path):
     assert "weak judge" not in invoke("audit", good.path).output
 
 
+def test_a_model_that_memorised_is_named_again(tmp_path):
+    inputs = Inputs(images=np.zeros((40, 8, 8), np.uint8))
+    warnings = ("The model memorised labels.", "The burn-in never ended.")
+    run = report_runs.make_run(tmp_path / "run", num=40, class_names="ab", inputs=inputs, warnings=warnings)
+    output = invoke("audit", run.path).output
+    assert "Warning of the training: The model memorised labels." in output
+    assert "never ended" not in output
+
+
 def test_json_is_one_object_without_nan(run, tmp_path):
     result = invoke("audit", run.path, "--json", "--out", tmp_path / "all.csv")
     content = json.loads(result.stdout, parse_constant=pytest.fail)

@@ -124,6 +124,7 @@ def test_a_recipe_without_a_validation_part_says_that_it_follows_a_rule(recwarn)
     assert auto["explanation"] == ""
     result = run("compare", "digits", "--methods", "scan,auto", "--trials", 1, *options)
     assert "Warning: digits has no validation part to learn from, so auto emphasises by the" in result.stderr
+    assert "digits has no validation part to learn from, so auto emphasises by the" in words(result.stdout)
     assert not [each for each in recwarn if issubclass(each.category, UserWarning)]
     with pytest.warns(UnlearntWarning, match="digits has no validation part"):
         run_trials(get_recipe("digits").shortened(6), methods=["auto"], seeds=[0], place=Place(Path("runs")))

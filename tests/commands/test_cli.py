@@ -291,8 +291,8 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
         "activebias",
         "compare",
         "digits",
-        "--methods",
-        "scan",
+        "--methods=scan",
+        "--epochs=6",
         "--out",
         tmp_path,
     ]
@@ -312,7 +312,7 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
     assert complaint.rstrip().endswith("Stopped. Run the same command again to resume.")
     done = len(stored.read_text().splitlines())
     assert done % 4 == 0
-    finished = run("compare", "digits", "--methods=scan", "--trials", done, "--json", "--out", tmp_path)
+    finished = run(*command[3:], "--trials", done, "--json")
     assert json.loads(finished.stdout)["trials"] == done
 
 

@@ -89,7 +89,8 @@ def test_a_class_of_two_rows_and_a_column_of_words():
     [
         ((), "Give exactly one of RECIPE, --images, --csv and --conll, not none"),
         (("digits", "--csv", "wine.csv"), "not RECIPE and --csv"),
-        (("wine.csv",), "is a file or folder: use `--csv wine.csv --target COLUMN` for a table"),
+        (("wine.csv",), "'wine.csv' is a file: use `--csv wine.csv --target COLUMN`."),
+        (("wines/wine",), "There is no recipe, file or folder 'wines/wine': check the path"),
         (("--csv", "wine.csv"), "`--csv FILE` and `--target COLUMN` belong together"),
         (("--csv", "wine.csv", "--target", "target", "--trials", 3), "Use `--splits`"),
         (("digits", "--minutes", 3), "`--minutes` is for own data"),

@@ -317,7 +317,9 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         (["--conll", "taken"], 1, "taken is a folder: give a file with a word and its tag per line."),
         (["--images", "wine.csv"], 1, "wine.csv is a file: give a folder that has a folder of images for"),
         (["wine.csv"], 2, "'wine.csv' is a file: use `--csv wine.csv --target COLUMN`."),
+        (["wine.csv", "--target", "target"], 2, "'wine.csv' is a file: use `--csv wine.csv"),
         (["t.conll"], 2, "'t.conll' is a file: use `--conll t.conll`."),
+        (["nowhere.csv"], 2, "There is no recipe, file or folder 'nowhere.csv': check the path"),
         (["taken"], 2, "'taken' is a folder: use `--images taken`."),
         (["taken/thesis.tex"], 2, "is a file: use `--csv taken/thesis.tex --target COLUMN` for a table, or"),
     ],
@@ -337,7 +339,7 @@ def test_errors_are_one_sentence(tmp_path, arguments, code, message):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["cancer.csv"], ["--csv", "wine.csv", "--target", "target", "--method", "foo"]],
+    [["cancer"], ["--csv", "wine.csv", "--target", "target", "--method", "foo"]],
 )
 def test_only_near_names_are_suggested(tmp_path, arguments):
     write_wine(tmp_path / "wine.csv")

@@ -83,6 +83,20 @@ def test_a_table_keeps_its_dialect():
     assert read_run("runs/new").info.num_validation == read_run("runs/odd").info.num_validation
 
 
+def test_a_gzipped_table_stays_gzipped():
+    text = Path(write_wine("wine.csv")).read_bytes()
+    Path("wine.csv.gz").write_bytes(gzip.compress(text))
+    train("--csv", "wine.csv.gz", "--target", "target")
+    write_corrections([{"row": 5, "label": "0", "new_label": "2"}])
+    said = apply("--run", "runs/wine.csv", "--out", "new.csv", code=1)
+    assert "Expected `--out` to be a gzipped (.gz) file" in said
+    apply("--run", "runs/wine.csv", "--out", "new.csv.gz")
+    before, after = text.splitlines(), gzip.decompress(Path("new.csv.gz").read_bytes()).splitlines()
+    assert [
+        number for number, lines in enumerate(zip(before, after, strict=True)) if len(set(lines)) > 1
+    ] == [6]
+
+
 def test_labels_that_need_quotes():
     text = 'x,y\n1,"a, b"\n2,c\n'
     assert corrected_csv(text, ",", "y", {1: "a, b"}, {"a, b": 0}) == 'x,y\n1,"a, b"\n2,"a, b"\n'
@@ -209,6 +223,9 @@ def test_what_does_not_fit_is_refused_by_row():
     assert "row 2 has '7', which is not a class of the run" in said
     assert "row 3 stands twice, with different new labels" in said
     assert not Path("new.csv").exists()
+    write_corrections([{"row": 2, "label": "0", "new_label": "00"}])
+    said = apply("--run", "runs/wine", "--out", "new.csv", code=1)
+    assert "row 2 has '00', which is not a class of the run (Did you mean '0'?)." in said
     write_corrections([{"index": 1, "label": "0", "new_label": "1"}])
     assert "lacks row: it needs the columns row, label, new_label" in apply(
         "--run", "runs/wine", "--out", "new.csv", code=1

@@ -1,5 +1,7 @@
 """The weights of the epoch with the lowest validation error."""
 
+import json
+
 import pytest
 import torch
 
@@ -12,7 +14,9 @@ from small_run import invoke
 def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path / "photos", 150, moved=0.3)
-    assert invoke("train", "--images", "photos", "--epochs", 12, "--quiet").exit_code == 0
+    result = invoke("train", "--images", "photos", "--epochs", 12, "--quiet")
+    assert result.exit_code == 0
+    assert ", kept in best.pt), training error" in " ".join(result.stdout.split())
     folder = read_run("runs/photos")
     held_out = folder.instances().in_validation
     images = torch.from_numpy(folder.inputs().images[held_out][:, None])
@@ -23,6 +27,7 @@ def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
             wrong = load_model(folder, best=best)(images).argmax(1) != labels
         assert 100 * float(wrong.float().mean()) == pytest.approx(expected, abs=1e-3)
     assert min(curve) < curve[-1], "choose other data: the last epoch must not be the best"
-    assert invoke("train", "digits", "--epochs", 1, "--quiet", "--out", "recipe").exit_code == 0
+    result = invoke("train", "digits", "--epochs", 1, "--json", "--out", "recipe")
+    assert json.loads(result.stdout)["best_model"] is None
     with pytest.raises(ValueError, match=r"no best\.pt"):
         read_run("recipe").model_state(best=True)

@@ -1,5 +1,7 @@
 """`activebias.find_issues` on data in RAM: whatever its form, the planted label is found in its row."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -12,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 import activebias
 from activebias.own import load_model
+from activebias.own.forms import data_in_ram
 from activebias.runs import read_run
 from own_data import write_digits
 
@@ -248,6 +251,66 @@ def test_texts_and_images_of_hugging_face(hugging_face):
         activebias.find_issues(data, target="kind")
 
 
+NUMBERS, KINDS = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+linear = partial(nn.Linear, 2, 2)
+
+
+def deep():
+    return nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
+
+
+TEXTS = [f"number {k} of some words {'ab'[k % 2]}" for k in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "names"),
+    [
+        (pd.Series(TEXTS, index=range(7, 67)), KINDS, ("0", "1")),
+        (np.array(TEXTS), KINDS[:, None], ("0", "1")),
+        ([None, *TEXTS[1:]], pd.DataFrame({"kind": KINDS}), ("0", "1")),
+        ([{"x": x, "z": z} for x, z in NUMBERS], KINDS == 1, ("False", "True")),
+        (pd.DataFrame(NUMBERS, columns=[("a", "b"), ("a", "c")]), [b"no", b"yes"] * 30, ("no", "yes")),
+        (pd.DataFrame(NUMBERS).assign(c=NUMBERS[:, 0] * 1j), KINDS.astype(np.float32), ("0", "1")),
+    ],
+)
+def test_other_forms_of_data_and_labels(data, labels, names):
+    own = data_in_ram(data, labels, None, None, 0.2, 0)
+    assert own.class_names == names
+    codes = torch.cat([own.train.targets, own.validation.targets]).numpy()
+    assert codes.tolist() == KINDS[np.concatenate([own.train_position, own.validation_position])].tolist()
+    imaginary = [note for note in own.notes if "complex" in note]
+    assert imaginary == ["Column 'c' holds complex numbers: it is not used."] * ("c" in data)
+
+
+def test_a_model_that_memorises_is_warned_of():
+    chooser = np.random.default_rng(1)
+    inputs = chooser.normal(size=(120, 30))
+    labels = (inputs[:, 0] > 0) ^ (chooser.random(120) < 0.25)
+
+    def net():
+        return nn.Sequential(nn.Linear(30, 64), nn.ReLU(), nn.Linear(64, 2))
+
+    advice = r"memorised labels.*`judges=5`.*`epochs=\d+, burn_in=\d+`"
+    with pytest.warns(activebias.MemorisationWarning, match=advice):
+        activebias.find_issues(inputs, labels, model=net, learning_rate=0.003, epochs=20)
+
+
+def test_the_number_of_threads_stays_as_it_was(wine):
+    """Tables train with one thread."""
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        activebias.find_issues(*wine, epochs=1, on_epoch=lambda _: seen.append(torch.get_num_threads()))
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_target_may_be_a_number():
+    frame = pd.DataFrame(NUMBERS).assign(**{"2": KINDS}).rename(columns={"2": 2})
+    assert data_in_ram(frame, None, 2, None, 0.2, 0).class_names == ("0", "1")
+
+
 @pytest.mark.parametrize(
     ("data", "how", "message"),
     [
@@ -260,6 +323,31 @@ def test_texts_and_images_of_hugging_face(hugging_face):
         (["no.png", "nothing.png"], {"labels": ["a", "b"]}, "2 images cannot be read, such as no.png"),
         (np.zeros((4, 8, 8, 5)), {"labels": [0, 1, 0, 1]}, "1 or 3 channels"),
         (np.zeros((4, 8, 8)), {"labels": [0, None, 0, 1]}, "Inputs without a label, such as \\[1\\]"),
+        (
+            np.full((4, 8, 8), np.nan),
+            {"labels": [0, 1, 0, 1]},
+            "NaN or infinity in 4 images, such as number 0",
+        ),
+        (NUMBERS, {"labels": np.eye(2)[KINDS]}, "shape \\(60, 2\\): of one-hot labels give `labels.argmax"),
+        (NUMBERS, {"labels": [(0, 1)] * 60}, "Expected one label per row, but got \\(0, 1\\)"),
+        (NUMBERS, {"labels": dict(enumerate(KINDS))}, "Expected `labels` to be a list, .* but got dict"),
+        (NUMBERS, {"labels": "kind"}, "but got str: give one label per row, or the column .* as `target`"),
+        (NUMBERS, {"labels": np.arange(60) / 7}, "holds 60 different fractions: that is a quantity"),
+        (pd.DataFrame(NUMBERS, columns=["x", "x"]), {"labels": KINDS}, "several columns named x: rename"),
+        (pd.DataFrame({"x": [1, 2], "y": [[1], [2]]}), {"target": "y"}, "one label per row, but got \\[1\\]"),
+        (NUMBERS, {"labels": KINDS, "epochs": 0}, "Expected `epochs` to be at least 1, but got 0"),
+        (
+            NUMBERS,
+            {"labels": KINDS, "device": "cuda:99"},
+            "is cuda:99, but torch sees no CUDA device",
+        ),
+        (np.full((60, 2), np.nan), {"labels": KINDS, "model": linear}, "infinity in 60 rows, such as row 0"),
+        (
+            NUMBERS,
+            {"labels": KINDS, "model": deep, "learning_rate": 1e30, "epochs": 3},
+            "became NaN or infinite within 3 epochs: lower `learning_rate`, which was 1e\\+30",
+        ),
+        ({"x": [1, 2]}, {"labels": [1, 2]}, "with \\['x'\\]: give one of its parts, or .*pandas.DataFrame"),
     ],
 )
 def test_errors_name_the_fix(data, how, message):

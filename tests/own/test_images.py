@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +123,7 @@ for folder in sys.argv[1:]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Peak RAM is read from Linux's /proc.")
-def test_large_images_take_a_bounded_amount_of_ram(tmp_path):
+def test_large_images_take_a_bounded_amount_of_ram(tmp_path, fresh_python):
     """Four images of 16 million pixels each, of which a copy takes 64 MB."""
     kinds = {
         "jpeg": ("RGB", "jpg", {}, 100),
@@ -142,10 +140,9 @@ def test_large_images_take_a_bounded_amount_of_ram(tmp_path):
         for copy in copies:
             shutil.copy(first, copy)
     # A process of its own; not resource.getrusage, whose peak begins with that of the parent.
-    program = [sys.executable, "-c", MEASURE, *(str(tmp_path / kind) for kind in kinds)]
-    measured = subprocess.run(program, capture_output=True, text=True)
-    assert measured.returncode == 0, measured.stderr
-    grown = dict(zip(kinds, map(int, measured.stdout.split()), strict=True))
+    code, printed, complaint = fresh_python(MEASURE, *(tmp_path / kind for kind in kinds))
+    assert code == 0, complaint
+    grown = dict(zip(kinds, map(int, printed.split()), strict=True))
     assert all(grown[kind] < kinds[kind][-1] for kind in kinds), grown
 
 

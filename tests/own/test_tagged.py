@@ -42,7 +42,8 @@ def test_words_tags_and_positions(path):
 
 def test_other_columns_blanks_and_document_marks(path, tmp_path):
     text = path.read_text().replace("\t", " NN -X- ")
-    (tmp_path / "four.conll").write_text("-DOCSTART- -X- -X- O\n\n# a comment\n" + text.replace("\n", "\r\n"))
+    start = "\ufeff-DOCSTART- -X- -X- O\n\n# a comment\n"  # with a byte order mark
+    (tmp_path / "four.conll").write_text(start + text.replace("\n", "\r\n"), encoding="utf-8")
     expected, data = read(path), read(tmp_path / "four.conll")
     assert data.inputs.rows.equals(expected.inputs.rows)
     assert torch.equal(data.train.targets, expected.train.targets)
@@ -91,7 +92,8 @@ def test_a_file_of_its_own_to_validate(path, tmp_path):
         ("", "holds no sentence: each line must be a word and its tag"),
         ("only\nwords\n", "holds no sentence"),
         ("a O\nb O\n\nc O\n", "at least two classes to learn from, but has only 'O'"),
-        ("a B-x\nb O\n", "different examples are too few"),
+        ("a B-x\nb O\n", "at least 4 different sentences .* but got 1: put a blank line after every"),
+        ("1 a B-x\n2 b O\n\n1 c O\n\n" * 9, "to be the words, but got their numbers: put the word first"),
     ],
 )
 def test_what_is_refused(tmp_path, text, message):

@@ -56,7 +56,7 @@ def test_from_the_page_to_the_corrected_table(page, reported):
     first = found.order[found.suspected[found.order]][:3].tolist()
     assert sorted(position[first].tolist()) == list(WRONG)
     page.press("n")  # the first suspect is chosen, and each decision goes on to the next
-    page.press("a", "a", "k")
+    page.press("a", "A", "k")  # also with Caps Lock
     assert page.find("#decided").text == "3 decided: 2 changed, 1 kept."
     cells = [page.find(f"tr[data-instance='{i}'] .decided").text for i in first]
     assert cells[2] == "kept"

@@ -58,6 +58,27 @@ def test_nothing_is_cut_off(page, digits, words, kind):
     assert page.errors() == []
 
 
+def test_a_row_has_its_number_and_a_class_name_one_line(page, tmp_path):
+    rows = require_pandas("a test").DataFrame(
+        {"radius": [f"{k}.5" for k in range(90)], "note": ["wide " * 9] * 90}
+    )
+    names = ("malignant", "benign")
+    run = runs.make_run(tmp_path / "run", num=90, class_names=names, inputs=Inputs(rows=rows), kind="table")
+    page.open(write_report([run], tmp_path / "report.html"), width=1400)
+    texts, lines = page.js(
+        """const height = (node) => node.getBoundingClientRect().height;
+        const table = document.querySelector('#instances');
+        const one = parseFloat(getComputedStyle(table).lineHeight);
+        return [[...table.querySelectorAll('tbody .what')].map((node) => node.textContent),
+            [...table.querySelectorAll('td.class-name > .clamped')].map((node) => height(node) / one)]"""
+    )
+    assert texts
+    for text in texts:
+        number = text.removeprefix("Row ").split(":")[0]
+        assert text.startswith(f"Row {number}: radius={number}.5")
+    assert max(lines) < 1.5
+
+
 def test_on_a_phone_the_suspects_come_before_the_statistics(page, words):
     page.open(words[1], width=400)
     tops = page.js(
@@ -66,6 +87,11 @@ def test_on_a_phone_the_suspects_come_before_the_statistics(page, words):
     )
     assert tops == sorted(tops)
     assert tops[0] < 250
+    padding, head = page.js(
+        """return [parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop),
+            document.querySelector('.page-head').getBoundingClientRect().height]"""
+    )
+    assert padding > head, "a link must not hide a heading under the head of the page"
 
 
 def test_a_grid_of_pictures_is_the_page_of_the_table(opened):
@@ -131,6 +157,9 @@ def test_a_word_stands_in_its_sentence(page, words, tmp_path):
     assert shown[8].text == "… word3 word4 word5 word6 word7 word8 word9 word10 word11"
     assert page.all("#instances .what mark")[8].text == "word8"
     assert page.find("#matrix-note").text.startswith("The matrix shows the 14 of 23 classes")
+    heads = page.js("return [...document.querySelectorAll('#matrix th[title]')].map(e => e.textContent)")
+    assert set(heads) <= set(TAGS)
+    assert max(map(len, heads)) > 12
     result = invoke("audit", run.path, "--out", tmp_path / "all.csv")
     assert " in “" in result.stdout
     assert "word20 in “… word16 word17 word18 word19 word20 word21 word22 word23”" in (

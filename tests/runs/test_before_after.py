@@ -67,6 +67,13 @@ def test_words_are_compared_one_by_one():
     assert found.num_before == found.num_after == len(words)
     assert found.relabelled == (words == "Paris").sum() > 0
     assert found.num_common == len(words) - found.relabelled
+    changes = {}
+    for was, now in zip(*(read_run(f"runs/{name}").validation() for name in "ab"), strict=True):
+        if was["label"] == now["label"]:
+            change = (now["label"] == now["predicted"]) - (was["label"] == was["predicted"])
+            changes[was["position"]] = changes.get(was["position"], 0) + change
+    assert found.better == sum(number > 0 for number in changes.values())
+    assert found.worse == sum(number < 0 for number in changes.values())
 
 
 def shown_comparison():
@@ -81,7 +88,7 @@ def test_the_report_says_it_and_shows_no_errors_that_mislead(tmp_path):
     train("--csv", "right.csv", "--like", "runs/wine")
     said = " ".join(invoke("report", "runs/wine", "runs/right").stdout.split())
     assert "% were predicted wrong before and" in said
-    assert "too few rows to compare two errors (fewer than 100)" in said
+    assert "too few rows to compare two errors (fewer than 100): a first run with a larger `--v" in said
     comparison = shown_comparison()
     assert comparison["hides_errors"]
     assert [row[-2:] for row in comparison["rows"]] == [["not comparable"] * 2] * 2
@@ -125,18 +132,28 @@ def test_repeated_runs_need_the_same_parts_for_every_method():
 
 
 def test_what_the_sentences_say():
-    found = BeforeAfter(**COUNTS, wrong_before=60, wrong_after=30, fixed=35, broken=5)
+    found = BeforeAfter(**COUNTS, wrong_before=60, wrong_after=30, fixed=35, broken=5, better=35, worse=5)
     assert found.sentences("rows") == [
         "On the 300 rows that both validate on, with the same label, 20.0 % were predicted wrong before and "
         "10.0 % after: 35 fixed, 5 broken.",
-        "The second run is better (sign test, p = 1.4e-06).",
+        "The second run is better (sign test, p = 1.4e-06). These are two trainings: other seeds give other "
+        "differences.",
     ]
-    same = BeforeAfter(**COUNTS, wrong_before=60, wrong_after=59, fixed=5, broken=4)
+    same = BeforeAfter(**COUNTS, wrong_before=60, wrong_after=59, fixed=5, broken=4, better=5, worse=4)
     assert same.sentences("rows")[1] == "No difference is seen (sign test, p = 1.00)."
-    worse = BeforeAfter(**COUNTS, wrong_before=10, wrong_after=20, fixed=0, broken=10)
+    worse = BeforeAfter(**COUNTS, wrong_before=10, wrong_after=20, fixed=0, broken=10, better=0, worse=10)
     assert "The second run is worse" in worse.sentences("rows")[1]
-    none = BeforeAfter(**COUNTS | {"num_common": 0}, wrong_before=0, wrong_after=0, fixed=0, broken=0)
+    nothing = {"num_common": 0, "wrong_before": 0, "wrong_after": 0, "better": 0, "worse": 0}
+    none = BeforeAfter(**COUNTS | nothing, fixed=0, broken=0)
     assert "no validation rows with the same label in common" in none.sentences("rows")[0]
+
+
+def test_words_of_one_sentence_are_no_independent_evidence():
+    """Twelve fixed words of two sentences show less than twelve sentences would."""
+    counts = {**COUNTS, "wrong_before": 20, "wrong_after": 8, "fixed": 12, "broken": 0}
+    two, twelve = (BeforeAfter(**counts, better=number, worse=0) for number in (2, 12))
+    assert two.sentences("words")[1] == "No difference is seen (sign test over sentences, p = 0.50)."
+    assert twelve.sentences("words")[1].startswith("The second run is better (sign test over sentences, p = ")
 
 
 def test_runs_that_do_not_know_their_inputs_are_not_compared(tmp_path):

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 
 import numpy as np
@@ -137,18 +136,18 @@ def test_a_place_that_cannot_be_written_is_refused_early(tmp_path):
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_writer_that_fails_or_is_killed_leaves_no_run(tmp_path, monkeypatch):
+def test_a_writer_that_fails_or_is_killed_leaves_no_run(tmp_path, monkeypatch, fresh_python):
     monkeypatch.setattr(folders, "_write_validation", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_run(tmp_path / "run", **parts())
     assert list(tmp_path.iterdir()) == []
     script = (
-        "import os, sys; sys.path[:0] = sys.argv[2:]; import test_folder as t; "
+        "import os, sys, test_folder as t; "
         "t.folders._write_validation = lambda *_: os._exit(9); t.write_run(sys.argv[1], **t.parts())"
     )
-    here = os.path.dirname(__file__)
-    killed = subprocess.run([sys.executable, "-c", script, tmp_path / "run", here], check=False, timeout=120)
-    assert killed.returncode == 9
+    path = [os.path.dirname(__file__), *filter(None, sys.path)]
+    code, _, complaint = fresh_python(script, tmp_path / "run", path=path)
+    assert code == 9, complaint
     with pytest.raises(ValueError, match="There is no run folder"):
         read_run(tmp_path / "run")
 

@@ -6,9 +6,22 @@ from activebias.runs.outcome import memorised
 
 
 def test_the_shorter_training_is_named():
-    (text,) = memorised([30.0, 12.0, 8.0, 4.0, 2.0, 0.5], [30.0, 25.0, 24.0, 26.0, 27.0, 29.3])
+    (text,) = memorised([30.0, 12.0, 8.0, 4.0, 2.0, 0.5], [30.0, 25.0, 24.0, 26.0, 27.0, 29.3], 1)
     assert "after epoch 3 of 6 and has risen by 5.3 points" in text
-    assert text.endswith("`--epochs 3 --burn-in 1`.")
+    assert text.endswith("with `--judges 5`, or after a shorter training: `--epochs 3 --burn-in 1`.")
+
+
+@pytest.mark.parametrize(
+    ("judges", "advice"),
+    [
+        (0, "after a shorter training: `--epochs 2`."),  # a recipe has no other option
+        (5, "The audit counts only the epochs in which its judges knew the held-out labels best."),
+    ],
+)
+def test_the_advice_fits_the_training(judges, advice):
+    (text,) = memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 27.0, 28.0], judges)
+    assert text.endswith(advice)
+    assert "--judges" not in text
 
 
 @pytest.mark.parametrize(
@@ -21,4 +34,4 @@ def test_the_shorter_training_is_named():
     ],
 )
 def test_no_warning_otherwise(train, validation):
-    assert memorised(train, validation) == []
+    assert memorised(train, validation, 1) == []

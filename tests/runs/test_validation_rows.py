@@ -94,7 +94,8 @@ def test_a_folder_without_its_validation_history_is_incomplete(run):
 
 
 def test_by_class_every_label_has_its_turn(run, tmp_path):
-    assert invoke("audit", run.path, "--by-class", "--out", tmp_path / "turns.csv").exit_code == 0
+    result = invoke("audit", run.path, "--by-class", "--out", tmp_path / "turns.csv")
+    assert "classes: every label in turn" in result.stdout
     with open(tmp_path / "turns.csv", newline="") as file:
         turns = list(csv.DictReader(file))
     assert [row["class_rank"] for row in turns[:6]] == ["1"] * 3 + ["2"] * 3

@@ -37,7 +37,7 @@ def audit(
 ) -> None:
     """Rank the instances of a run: labels that are most likely wrong come first."""
     from activebias.runs.folder import read_run
-    from activebias.runs.outcome import plural
+    from activebias.runs.outcome import plural, warnings_of_memorising
     from activebias.runs.suspects import (
         at_least,
         audit_run,
@@ -70,20 +70,24 @@ def audit(
         )
         return
     if worst:
-        show(_table(f"{folder.info.title}: most suspicious first", worst, with_conflict=num_conflicts > 0))
+        order = "every label in turn" if by_class else "most suspicious first"
+        show(_table(f"{folder.info.title}: {order}", worst, with_conflict=num_conflicts > 0))
         if counted := _counted(worst[0]):
             show(counted)
     who = "the model believes" if folder.info.num_judges == 1 else "the judges believe"
     show(
-        f"For {number:,} of {len(found):,} instances {who} in a class other than the label. The most "
-        "suspicious come first. A person has to check them: their number is no estimate of the number of "
-        "wrong labels."
+        f"For {number:,} of {len(found):,} instances {who} in a class other than the label. "
+        f"{'The most suspicious of every label' if by_class else 'The most suspicious'} come first. A person "
+        "has to check them: their number is no estimate of the number of wrong labels."
     )
     for note in (judges_note(folder.info), at_least(folder.info, sure)):
         if note:
             show(note)
     if doubt := weak_judge(folder.info):
         show(doubt)
+    if folder.info.num_judges == 1:  # several judges leave those epochs out
+        for warning in warnings_of_memorising(folder.info):
+            show(f"Warning of the training: {warning}")
     if folder.conflicts_file is not None:
         place = ", numbered in the column conflict" if worst or out is not None else ""
         show(

@@ -25,6 +25,7 @@ from activebias.commands.shared import (
     SideBySide,
     Target,
     print_json,
+    refuse_path,
     reports_errors,
     show,
 )
@@ -116,17 +117,14 @@ def compare(
             quiet=quiet,
         )
         return
-    if Path(recipe_name).exists():
-        raise typer.BadParameter(
-            f"{recipe_name!r} is a file or folder: use `--csv {recipe_name} --target COLUMN` for a table, "
-            f"`--images {recipe_name}` for images, or `--conll {recipe_name}` for tagged text."
-        )
+    refuse_path(recipe_name)
     _refuse({"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}, "own data")
     from activebias.commands.choosing import find_methods, find_place, find_recipe, find_spread
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion
     from activebias.lab.notes import notes
     from activebias.lab.result_tables import comparison_table, summary
+    from activebias.lab.trials import nothing_to_learn_from
 
     recipe = find_recipe(recipe_name, noise=noise, epochs=epochs)
     seeds = range(seed, seed + (trials or recipe.trials))
@@ -144,7 +142,8 @@ def compare(
         return
     show(comparison_table(results).to_rich())
     show("")
-    for line in (conclusion(results), *notes(recipe, results)):
+    unlearnt = nothing_to_learn_from(recipe, names)  # beside the numbers too: a log may hold these alone
+    for line in (conclusion(results), *notes(recipe, results), *([unlearnt] if unlearnt else [])):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")
 

@@ -83,6 +83,30 @@ class OnceCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+TABLES, TAGGED = (".csv", ".tsv", ".gz", ".parquet", ".pq"), (".conll", ".bio", ".iob")
+
+
+def refuse_path(name: str) -> None:
+    """Refuse a file or folder in the place of a recipe, and say which option it needs."""
+    from activebias.lab.cookbook import RECIPES
+
+    path, suffix = Path(name), Path(name).suffix.lower()
+    if name in RECIPES:
+        return
+    table, tagged = f"`--csv {name} --target COLUMN`", f"`--conll {name}`"
+    if path.is_dir():
+        raise typer.BadParameter(f"{name!r} is a folder: use `--images {name}`.")
+    if path.exists():
+        use = table if suffix in TABLES else tagged if suffix in TAGGED else ""
+        use = use or f"{table} for a table, or {tagged} for tagged text"
+        raise typer.BadParameter(f"{name!r} is a file: use {use}.")
+    if len(path.parts) > 1 or suffix in TABLES + TAGGED:
+        raise typer.BadParameter(
+            f"There is no recipe, file or folder {name!r}: check the path, and give own data by --images, "
+            "--csv or --conll."
+        )
+
+
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 

@@ -19,6 +19,7 @@ from activebias.commands.shared import (
     RecipeOrData,
     Target,
     print_json,
+    refuse_path,
     reports_errors,
     say,
     show,
@@ -92,6 +93,7 @@ def train(
         came = " and ".join(given) or "none"
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
     if recipe_name is not None:
+        refuse_path(recipe_name)
         if burn_in is not None:
             raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
         if judges is not None:
@@ -164,23 +166,6 @@ def _check_out(path: Path, like: Path | None) -> None:
     check_target(path)
 
 
-def _refuse_path(name: str) -> None:
-    """Say how to train on a file or folder that is given in the place of a recipe."""
-    from activebias.lab.cookbook import RECIPES
-
-    path = Path(name)
-    if name in RECIPES or not path.exists():
-        return
-    table, tagged = f"`--csv {name} --target COLUMN`", f"`--conll {name}`"
-    if path.is_dir():
-        raise typer.BadParameter(f"{name!r} is a folder: use `--images {name}`.")
-    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".pq"):
-        raise typer.BadParameter(f"{name!r} is a file: use {table}.")
-    if path.suffix.lower() in (".conll", ".bio", ".iob"):
-        raise typer.BadParameter(f"{name!r} is a file: use {tagged}.")
-    raise typer.BadParameter(f"{name!r} is a file: use {table} for a table, or {tagged} for tagged text.")
-
-
 def _train_recipe(
     name: str,
     method: str,
@@ -196,7 +181,6 @@ def _train_recipe(
     from activebias.lab.run_folder import train_recipe
     from activebias.training.progress import show_training
 
-    _refuse_path(name)
     recipe = find_recipe(name, noise=noise, epochs=epochs)
     (method_name,) = find_methods(method, recipe)[:1]
     path = out or Path("runs") / f"{recipe.name}-{method_name}-{seed}"
@@ -246,16 +230,12 @@ def _with_embeddings(own: "OwnData", path: Path | None, like: Path | None) -> "O
 
 
 def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, quiet: bool) -> "RunFolder":
-    import torch
-
     from activebias import get_method
     from activebias.commands.devices import find_device
     from activebias.own.embeddings import usual_judges
     from activebias.own.train import train_own
     from activebias.training.progress import show_training
 
-    if own.kind != "images":
-        torch.set_num_threads(1)  # the nets are so small that a second thread makes them slower
     try:
         chosen = get_method(settings.method)
     except ValueError as error:
@@ -338,6 +318,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
         "notes": list(info.notes),
         "explanation": info.explanation,
         "model": str(folder.path / "model.pt"),
+        "best_model": None if folder.best_model_file is None else str(folder.best_model_file),
         "conflicts": None if folder.conflicts_file is None else str(folder.conflicts_file),
         **({} if found is None else {"before_after": asdict(found)}),
     }
@@ -357,7 +338,8 @@ def _tell(folder: "RunFolder") -> None:
         say(f"Warning: {warning}")
     what = THINGS[info.kind]
     curve = info.curves["validation_error"]
-    best = min(curve)
+    best, best_epoch = min(curve), curve.index(min(curve)) + 1
+    kept = ", kept in best.pt" if folder.best_model_file is not None and best_epoch < info.epochs else ""
     measure = "validation error" if "recipe" not in info.model else "test error"
     if info.kind == "tagging":
         measure = f"{measure} ({error_measure(info)})"
@@ -375,7 +357,7 @@ def _tell(folder: "RunFolder") -> None:
     show(
         f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
         f"{curve[-1]:.1f} % after {plural(info.epochs, 'epoch', 'epochs')} (best {best:.1f} % after epoch "
-        f"{curve.index(best) + 1}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
+        f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
         f"The run folder is {folder.path}.{conflicts} Next: "
         f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
         f"`activebias report {folder.path}` writes an HTML report."

@@ -8,11 +8,12 @@ from pathlib import Path
 from activebias.internal import replacing
 from activebias.own.data import listing
 from activebias.own.images import find_images, name_of
-from activebias.own.rewriting import corrected_csv, corrected_parquet, corrected_tags
+from activebias.own.rewriting import corrected_csv, corrected_parquet, corrected_tags, packed_as
 from activebias.own.tables import labels_of, read_frame, separator_of
 from activebias.own.tagged import words_of_lines
 from activebias.runs.corrections import Correction
 from activebias.runs.folder import RunFolder
+from activebias.training.reading import read_bytes
 
 PARQUET = (".parquet", ".pq")
 
@@ -59,12 +60,15 @@ def _check_out(out: Path, folder: RunFolder) -> None:
     if not source.exists():
         raise ValueError(
             f"There is no {source}, the data of {folder.path}: run the command in the folder in which you "
-            "trained."
+            "trained, or put the data back."
         )
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{out} is inside of {source}, which is never changed: choose another `--out`.")
-    same_kind = source.is_dir() or isinstance(folder.info.settings["validation"], str)
-    if not same_kind and _format(out) != _format(source):
+    # Tagged text is found to be gzipped by its content.
+    any_name = folder.info.kind in ("images", "tagging") or isinstance(
+        folder.info.settings["validation"], str
+    )
+    if not any_name and _format(out) != _format(source):
         raise ValueError(
             f"Expected `--out` to be a {_format(source)} file, as {source} is, but got {out}: choose another "
             "name."
@@ -72,7 +76,8 @@ def _check_out(out: Path, folder: RunFolder) -> None:
 
 
 def _format(path: Path) -> str:
-    return "parquet" if path.suffix.lower() in PARQUET else "text"
+    suffix = path.suffix.lower()
+    return "parquet" if suffix in PARQUET else "gzipped (.gz)" if suffix == ".gz" else "text"
 
 
 def _write(folder: RunFolder, corrections: Sequence[Correction], source: Path, out: Path) -> None:
@@ -137,9 +142,9 @@ def _table(folder: RunFolder, corrections: Sequence[Correction], source: Path) -
     if _format(source) == "parquet":
         content = corrected_parquet(source, target, new_labels, like)
     else:
-        with open(source, encoding="utf-8", newline="") as file:
-            text = corrected_csv(file.read(), separator_of(source), target, new_labels, like)
-        content = text.encode("utf-8")
+        text = read_bytes(source).decode("utf-8")
+        corrected = corrected_csv(text, separator_of(source), target, new_labels, like)
+        content = packed_as(source, corrected.encode())
     _check_table(content, source, target, new_labels)
     return content
 

@@ -53,6 +53,8 @@ def read_column(series: "Series") -> Column:
     if kind.is_datetime64_any_dtype(series) or kind.is_timedelta64_dtype(series):
         seconds = (series - series.min()) / pd.Timedelta(seconds=1)
         return _number(name, seconds.astype("float64"), "")
+    if kind.is_complex_dtype(series):
+        return Column(name, "nothing", series, f"Column {name!r} holds complex numbers: it is not used.")
     if kind.is_numeric_dtype(series) or kind.is_bool_dtype(series):
         return _number(name, series.astype("float64"), "")
     present = series[series.notna()]

@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
+from activebias import MemorisationWarning
 from activebias.own.data import VALIDATION_SHARE
 from activebias.own.embeddings import usual_judges, with_embeddings
 from activebias.own.forms import data_in_ram
@@ -18,6 +20,7 @@ from activebias.own.models import OWN_MODEL
 from activebias.own.settings import BurnIn
 from activebias.own.train import train_own
 from activebias.runs.folder import RunFolder, require_pandas
+from activebias.runs.outcome import warnings_of_memorising
 from activebias.runs.suspects import audit_run, rows
 from activebias.training.loop import OnEpoch
 
@@ -87,7 +90,8 @@ def find_issues(
         The pair of findings and run. The findings are a DataFrame with the columns `row` (the place in
         `data`, from 0), `label`, `believed`, `score`, `suspected`, `conflict` (a number for rows with the
         same input and different labels, else 0), `duplicate` (whether another row has the same input) and
-        `part`. Rows without a label are left out.
+        `part`. Rows without a label are left out. `run.info.notes` and `run.info.skipped` say how the data
+        was read. A MemorisationWarning says that the model memorised labels, and what to do.
     """
     own = data_in_ram(data, labels, target, model, validation, seed)
     if embeddings is not None:
@@ -109,6 +113,10 @@ def find_issues(
         device=device,
         on_epoch=on_epoch,
     )
+    for text in warnings_of_memorising(run.info):  # the findings are worse then
+        text = text.replace("--epochs ", "epochs=").replace(" --burn-in ", ", burn_in=")
+        text = text.replace("--judges ", "judges=")
+        warnings.warn(text, MemorisationWarning, stacklevel=2)
     return Issues(_findings(run), run)
 
 

@@ -14,7 +14,7 @@ from activebias.own.data import VALIDATION_SHARE
 from activebias.own.forms import data_in_ram
 from activebias.own.judges import fold_masks
 from activebias.own.settings import BurnIn
-from activebias.own.train import build_run
+from activebias.own.train import build_run, suitable_threads
 from activebias.training.examples import joined
 from activebias.training.loop import OnEpoch
 
@@ -68,21 +68,22 @@ def cross_fit(
     codes = examples.targets.numpy()
     _check_folds(folds, codes, own.class_names)
     found = np.zeros((len(codes), len(own.class_names)), dtype=np.float32)
-    for held_out in fold_masks(examples, folds, seed):
-        chosen = torch.from_numpy(held_out)
-        part = replace(own, train=examples.select(~chosen), validation=examples.select(chosen))
-        run = build_run(
-            part,
-            model=model,
-            method=method,
-            burn_in=burn_in,
-            seed=seed,
-            device=torch.device(device),
-        )
-        for _ in range(epochs):
-            run.train_epoch()
-            on_epoch(run.seen())
-        found[held_out] = run.observers[1].mean_beliefs(run.epoch).cpu().numpy()
+    with suitable_threads(own, model):
+        for held_out in fold_masks(examples, folds, seed):
+            chosen = torch.from_numpy(held_out)
+            part = replace(own, train=examples.select(~chosen), validation=examples.select(chosen))
+            run = build_run(
+                part,
+                model=model,
+                method=method,
+                burn_in=burn_in,
+                seed=seed,
+                device=torch.device(device),
+            )
+            for _ in range(epochs):
+                run.train_epoch()
+                on_epoch(run.seen())
+            found[held_out] = run.observers[1].mean_beliefs(run.epoch).cpu().numpy()
     position = np.concatenate([own.train_position, own.validation_position])
     order = np.argsort(position)
     return OutOfSample(found[order], codes[order], own.class_names, position[order])

@@ -1,6 +1,7 @@
 """Data in RAM as `find_issues` takes it: tables, arrays, data sets, texts and image paths."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from torch import nn
 from activebias.own.data import OwnData
 from activebias.own.images import images_data, name_of, read_files
 from activebias.own.items import as_bytes, items_data, read_items
-from activebias.own.tables import labels_of, table_data
+from activebias.own.tables import labels_of, refuse_equal_names, table_data
 from activebias.runs.folder import require_pandas
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 IMAGE_ENDS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -30,10 +31,11 @@ def data_in_ram(
 ) -> OwnData:
     """Prepare data in any of its forms, with labels in any of theirs."""
     pd = require_pandas("find_issues")
+    target = None if target is None else str(target)
     if isinstance(data, Mapping):
         raise ValueError(
             f"Expected `data` to be one data set, but got {type(data).__name__} with {list(data)}: give one "
-            "of its parts."
+            "of its parts, or make a table of columns by `pandas.DataFrame(data)`."
         )
     if isinstance(data, torch.utils.data.Dataset):
         data, labels = read_items(data, labels)
@@ -43,7 +45,11 @@ def data_in_ram(
         data, labels, target = _from_hugging_face(data, labels, target)
     elif hasattr(data, "to_pandas"):  # a table of pyarrow or polars
         data = data.to_pandas()
+    if isinstance(data, (pd.Series, np.ndarray)) and data.ndim == 1 and data.dtype.kind not in "biuf":
+        data = list(data)
     is_list = isinstance(data, Sequence) and len(data) > 0
+    if is_list and all(isinstance(each, Mapping) for each in data):
+        data = pd.DataFrame(list(data))
     if model is not None:
         if isinstance(data, pd.DataFrame) or (is_list and isinstance(data[0], (str, Path))):
             raise ValueError(
@@ -56,10 +62,11 @@ def data_in_ram(
         return _table(data, labels, target, validation, seed)
     if target is not None:
         raise ValueError(f"Expected a table for `target`, but got {type(data).__name__}: give `labels`.")
-    if is_list and all(isinstance(each, (str, Path)) for each in data):
-        if all(str(each).lower().endswith(IMAGE_ENDS) for each in data):
+    if is_list and all(isinstance(each, (str, Path)) for each in data if not _is_missing(each)):
+        texts = [None if _is_missing(each) else str(each) for each in data]
+        if all((text or "").lower().endswith(IMAGE_ENDS) for text in texts):
             return _image_files([Path(each) for each in data], labels, validation, seed)
-        return _table(pd.DataFrame({"text": [str(each) for each in data]}), labels, None, validation, seed)
+        return _table(pd.DataFrame({"text": texts}), labels, None, validation, seed)
     if is_list and all(hasattr(each, "getbands") for each in data):  # images of Pillow
         return _pillow(data, _labelled(labels, len(data)), validation, seed)
     array = _array(data)
@@ -113,23 +120,41 @@ def _array(data: Any) -> Any:
     return array
 
 
-def _texts_of(labels: Any, number: int) -> Any:
-    """Return the labels as a series of texts; the labels must be as many as the rows."""
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _series_of(labels: Any, number: int) -> "Series":
+    """Return the labels as a series; there must be one label per row."""
     pd = require_pandas("find_issues")
     values = labels.detach().cpu().numpy() if hasattr(labels, "detach") else labels
+    shape = tuple(getattr(values, "shape", (number,)))
+    if len(shape) > 1:
+        if set(shape[1:]) != {1}:
+            raise ValueError(
+                f"Expected one label per row, {number} in all, but got `labels` of shape {shape}: of one-hot "
+                "labels give `labels.argmax(1)`."
+            )
+        values = np.asarray(values).reshape(-1)
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"Expected `labels` to be a list, an array or a series, but got {type(values).__name__}: give "
+            "one label per row, or the column of the labels as `target`."
+        )
     series = pd.Series(list(values))
     if len(series) != number:
         raise ValueError(f"Expected one label per row, {number} in all, but got {len(series)}.")
-    return labels_of(series)
+    return series
 
 
 def _table(frame: "DataFrame", labels: Any, target: str | None, validation: float, seed: int) -> OwnData:
-    frame = frame.rename(columns=str).reset_index(drop=True)
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+    refuse_equal_names(frame, Path("data"))
     if target is None:
         target = "label"
         while target in frame:
             target += "_"
-        frame = frame.assign(**{target: _texts_of(labels, len(frame))})
+        frame = frame.assign(**{target: _series_of(labels, len(frame))})
     elif target not in frame:
         raise _no_column(target, frame)
     return table_data(
@@ -144,7 +169,7 @@ def _table(frame: "DataFrame", labels: Any, target: str | None, validation: floa
 
 
 def _labelled(labels: Any, number: int) -> list[str]:
-    texts = _texts_of(labels, number)
+    texts = labels_of(_series_of(labels, number))
     if missing := np.flatnonzero(texts.isna())[:5].tolist():
         raise ValueError(f"Inputs without a label, such as {missing}: leave them out.")
     return [str(text) for text in texts]

@@ -59,6 +59,12 @@ def items_data(
     inputs = torch.from_numpy(np.ascontiguousarray(array))
     if inputs.is_floating_point():
         inputs = inputs.float()
+        wrong = np.flatnonzero(~torch.isfinite(inputs).flatten(1).all(1).numpy())
+        if len(wrong):
+            raise ValueError(
+                f"Expected `data` to hold finite numbers, but got NaN or infinity in {len(wrong)} rows, such "
+                f"as row {wrong[0]}: fill these values, or leave the rows out."
+            )
     class_names, codes = encode_labels(labels, "`labels`")
     description = _check_model(model, inputs, len(class_names), seed)
     digests = [hashlib.sha256(row.tobytes()).hexdigest() for row in inputs.numpy()]
@@ -136,5 +142,11 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.dtype == np.uint8:
         return array
     low, high = float(array.min()), float(array.max())
+    if not np.isfinite([low, high]).all():
+        wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))
+        raise ValueError(
+            f"Expected images to hold finite numbers, but got NaN or infinity in {len(wrong)} images, such "
+            f"as number {wrong[0]}: replace these values, or leave the images out."
+        )
     stretched: NDArray[np.uint8] = ((array - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
     return stretched

@@ -102,5 +102,11 @@ def corrected_tags(path: Path, new_tags: Mapping[tuple[int, int], str]) -> bytes
         line = lines[number - 1]
         end = len(line.rstrip(b" \r"))  # the tag is the last column
         lines[number - 1] = line[: end - len(tag.encode())] + new.encode() + line[end:]
-    joined = b"\n".join(lines)
-    return gzip.compress(joined, mtime=0) if path.read_bytes()[:2] == b"\x1f\x8b" else joined
+    return packed_as(path, b"\n".join(lines))
+
+
+def packed_as(source: Path, content: bytes) -> bytes:
+    """Return the content of a file, gzipped if the source is."""
+    with open(source, "rb") as file:
+        is_gzipped = file.read(2) == b"\x1f\x8b"
+    return gzip.compress(content, mtime=0) if is_gzipped else content

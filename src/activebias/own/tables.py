@@ -1,12 +1,17 @@
 """Tables of the user: CSV, TSV or parquet, with numbers, categories and text in any mixture."""
 
 import csv
+import gzip
+import re
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +33,8 @@ from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.own.splits import Split
 from activebias.own.targets import note_target
 from activebias.runs.folder import Inputs, Kind, require_pandas
-from activebias.runs.suspects import describer
-from activebias.training.reading import DataError, read_lines
+from activebias.runs.suspects import describer, excerpt
+from activebias.training.reading import DataError
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 MOST_CLASSES = 100
 # Words that pandas reads as a missing value. In a column of word labels, they are labels.
 MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
+PACKED = (".zip", ".bz2", ".xz", ".zst", ".tar")
 
 
 def read_table(path: Path, *, target: str, validation: Validation, seed: int) -> OwnData:
@@ -95,8 +101,8 @@ def table_data(
     class_names, labels = encode_labels(texts, f"Column {target!r} of {path}")
     columns = [read_column(frame[name]) for name in frame.columns if name != target]
     used = [column for column in columns if column.role != "nothing"]
+    reasons = " ".join(column.note for column in columns if column.role == "nothing")
     if not used:
-        reasons = " ".join(column.note for column in columns)
         raise ValueError(f"{path} has no column to learn {target!r} from. {reasons}".rstrip())
     # Only the columns in use: with a row number or identifier, no two rows would be equal.
     inputs = frame[[column.name for column in used]].astype(str)
@@ -109,7 +115,11 @@ def table_data(
     elif isinstance(validation, Split):
         divided = Divided(class_names, labels, *validation.divide(identity, path))
     else:
-        divided = Divided(class_names, labels, *divide(labels, copies, share=validation, seed=seed))
+        try:
+            parts = divide(labels, copies, share=validation, seed=seed)
+        except ValueError as error:  # perhaps because of the columns that are not used
+            raise ValueError(f"{error} {reasons}".rstrip()) from None
+        divided = Divided(class_names, labels, *parts)
     conflicts = find_conflicts(
         copies.tolist(),
         texts,
@@ -137,7 +147,11 @@ def _identity(frame: "DataFrame") -> NDArray[np.uint64]:
     Numbers count as float64: a whole number is read as a float if its column has a gap somewhere.
     """
     pd = require_pandas("Reading a table")
-    numeric = {name: pd.api.types.is_numeric_dtype(frame[name]) for name in sorted(frame.columns)}
+    kinds = pd.api.types
+    numeric = {
+        name: kinds.is_numeric_dtype(frame[name]) and not kinds.is_complex_dtype(frame[name])
+        for name in sorted(frame.columns)
+    }
     columns = {name: frame[name].astype("float64" if flag else str) for name, flag in numeric.items()}
     digests: NDArray[np.uint64] = pd.util.hash_pandas_object(pd.DataFrame(columns), index=False).to_numpy()
     return digests
@@ -201,6 +215,8 @@ def read_frame(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     pd = require_pandas("Reading a table")
     notes: list[str] = []
     require_file(path, "a CSV, TSV or parquet file")
+    if path.suffix.lower() in PACKED:
+        raise ValueError(f"{path} is packed: unpack it, or pack it with gzip (.csv.gz).")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = pd.read_parquet(path)
@@ -223,11 +239,18 @@ def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     pd = require_pandas("Reading a table")
     read = partial(pd.read_csv, path, sep=separator_of(path))
     frame, notes = read(low_memory=False), []
-    if not isinstance(frame.index, pd.RangeIndex):
+    line, num_fields, num_names = _first_row(path)
+    if num_fields > num_names:
         # pandas takes the first fields of rows that are longer than the header for names of the rows.
-        names, num_extra = list(frame.columns), frame.index.nlevels
+        names, num_extra = list(frame.columns), num_fields - num_names
         read = partial(read, header=0, names=[*names, *range(num_extra)])
-        _refuse_longer_rows(path, read(keep_default_na=False, dtype=str).iloc[:, -num_extra:])
+        extra = read(keep_default_na=False, dtype=str).iloc[:, -num_extra:]
+        if (extra.fillna("").apply(lambda column: column.str.strip()) != "").any(axis=None):
+            raise DataError(
+                f"{path}: line {line} has {num_fields} fields, but the header has {num_names}. Name every "
+                "column in the header, also a column of row numbers, and put fields that contain a separator "
+                "in quotes."
+            )
         frame = read(low_memory=False)[names]
         notes.append(f"The rows of {path} end with a separator that the header lacks: it is ignored.")
     header = read(header=None, names=None, nrows=1, keep_default_na=False, dtype=str).iloc[0].str.strip()
@@ -247,30 +270,47 @@ def _read_csv(path: Path, target: str) -> tuple["DataFrame", list[str]]:
     return frame, notes
 
 
-def _refuse_longer_rows(path: Path, extra: "DataFrame") -> None:
-    """Refuse rows with more fields than the header, unless the fields beyond it are empty in every row."""
-    if (extra.fillna("").apply(lambda column: column.str.strip()) == "").all(axis=None):
-        return
-    lines = csv.reader((text for _, text in read_lines(path, "utf-8-sig")), delimiter=separator_of(path))
-    rows = ((lines.line_num, len(fields)) for fields in lines if fields)
-    (_, num_names), (line, num_fields) = islice(rows, 2)
-    raise DataError(
-        f"{path}: line {line} has {num_fields} fields, but the header has {num_names}. Name every column in "
-        "the header, also a column of row numbers, and put fields that contain a separator in quotes."
-    )
+def _first_row(path: Path) -> tuple[int, int, int]:
+    """Return the line of the first row, and the number of fields of this row and of the header."""
+    usual = csv.field_size_limit(sys.maxsize)  # a text may be long
+    try:
+        with _opened(path) as file:
+            lines = csv.reader(file, delimiter=separator_of(path))
+            written = (fields for fields in lines if len(fields) > 1 or "".join(fields).strip())
+            (_, num_names), (line, num_fields), *_ = [
+                *((lines.line_num, len(fields)) for fields in islice(written, 2)),
+                *[(0, 0)] * 2,
+            ]
+    finally:
+        csv.field_size_limit(usual)
+    return line, num_fields, num_names
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """Open a text file, plain or gzipped, without its byte order mark."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+        yield file
 
 
 def separator_of(path: Path) -> str:
-    """Return the separator of the first line: comma, semicolon or tab, whichever is most frequent."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        first = file.readline()
-    return max(",;\t", key=first.count)
+    """Return the separator of the header: comma, semicolon or tab, whichever is most frequent."""
+    with _opened(path) as file:
+        first = next((line for line in file if line.strip()), "")
+    return max(",;\t", key=re.sub('"[^"]*"', "", first).count)
+
+
+def refuse_equal_names(frame: "DataFrame", path: Path) -> None:
+    """Refuse a table with several columns of one name."""
+    twice = frame.columns[frame.columns.duplicated()].unique()
+    if len(twice):
+        raise ValueError(f"{path} has several columns named {listing(sorted(twice))}: rename them.")
 
 
 def _check_columns(frame: "DataFrame", target: str, path: Path) -> None:
     names = [str(name) for name in frame.columns]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{path} has several columns named {listing(twice)}: rename them.")
+    refuse_equal_names(frame, path)
     if target not in names:
         hint = did_you_mean(target, names)
         raise ValueError(f"{path} has no column {target!r}; its columns are {listing(names, 20)}.{hint}")
@@ -280,6 +320,13 @@ def labels_of(column: "Series") -> "Series":
     """Return labels as text: 3.0 as 3, without surrounding blanks; blank labels are missing."""
 
     def text(value: Any) -> str | None:
+        if isinstance(value, (list, tuple, set, dict, np.ndarray)):
+            raise ValueError(
+                f"Expected one label per row, but got {excerpt(str(value), 40)}: choose one of them, or "
+                "another column."
+            )
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         return str(value).strip() or None

@@ -32,6 +32,8 @@ Sentence = tuple[tuple[str, ...], tuple[str, ...]]
 """Words and their tags."""
 
 PADDING, UNKNOWN = 0, 1
+# Two kinds of sentences, each in both parts.
+FEWEST = 4
 
 
 def read_tagged(path: Path, *, validation: Validation, seed: int) -> OwnData:
@@ -131,6 +133,12 @@ def _read(path: Path) -> tuple[list[Sentence], list[dict[str, str]]]:
         raise ValueError(
             f"{path} holds no sentence: each line must be a word and its tag, separated by a tab or blank."
         )
+    for first in (0, 1):
+        if all(words == tuple(map(str, range(first, first + len(words)))) for words, _ in sentences):
+            raise ValueError(
+                f"Expected the first column of {path} to be the words, but got their numbers: put the word "
+                "first and its tag last."
+            )
     return sentences, skipped
 
 
@@ -140,7 +148,7 @@ def words_of_lines(
     """Return (line number, word, tag) of the words of every sentence; tell of the lines that are skipped."""
     require_file(path, "a file with a word and its tag per line")
     sentences: list[list[tuple[int, str, str]]] = [[]]
-    lines = list(read_lines(path))
+    lines = [(number, line.removeprefix("\ufeff")) for number, line in read_lines(path)]
     shapes = Counter(_shape(line) for _, line in lines if line.strip(" \t"))
     usual = max(shapes, key=shapes.__getitem__, default=None)
     for number, line in lines:
@@ -172,6 +180,11 @@ def _divide(
     sentences: list[Sentence], copies: list[int], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Divide by sentences; both parts have the same share of sentences with a tag other than the usual."""
+    if (number := len(set(copies))) < FEWEST:
+        raise ValueError(
+            f"Expected at least {FEWEST} different sentences to train and validate on, but got {number}: put "
+            "a blank line after every sentence."
+        )
     usual = Counter(tag for _, tags in sentences for tag in tags).most_common(1)[0][0]
     has_other = np.array([any(tag != usual for tag in tags) for _, tags in sentences], dtype=np.int64)
     if min(np.bincount(has_other, minlength=2)) < 2:

@@ -9,7 +9,8 @@ both parts is the average of theirs.
 A method that learns (`auto`) learns from the validation part.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,10 @@ def train_own(
     folder holds the weights of the first, which trains as it would alone. A stopped run resumes from its
     checkpoints.
     """
+    if epochs < 1:
+        raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}: give a number of epochs.")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"`device` is {device}, but torch sees no CUDA device here: use 'cpu'.")
     check_target(out)
     check_judges(judges, data)
     checkpoints: list[Checkpoint] = []
@@ -80,7 +85,14 @@ def train_own(
         }
         path = out if judge == 0 else out.with_name(f"{out.name}.judge-{judge}")
         checkpoints.append(checkpoint_beside(path, digest_of_settings(settings)))
-        run.train(epochs, checkpoints[-1], on_epoch)
+        with suitable_threads(data, model):
+            run.train(epochs, checkpoints[-1], on_epoch)
+        if not all(torch.isfinite(each.mean_beliefs(run.epoch)).all() for each in run.observers):
+            checkpoints[-1].remove()
+            raise ValueError(
+                f"The outputs of the model became NaN or infinite within {epochs} epochs: lower "
+                f"`learning_rate`, which was {data.learning_rate:g}."
+            )
         return run
 
     run = train(data, 0)
@@ -105,7 +117,7 @@ def train_own(
         num_validation=len(run.observers[1].beliefs),
         judges={} if judged is None else {"number": judges, "epochs": judged.epochs},
         settings={**data.settings, "burn_in": burn_in},
-        **outcome_of(run.bias, run.train_error, run.test_error, run.warnings),
+        **outcome_of(run.bias, run.train_error, run.test_error, run.warnings, judges=judges),
     )
     folder = write_run(
         out,
@@ -124,6 +136,18 @@ def train_own(
     for checkpoint in checkpoints:
         checkpoint.remove()
     return folder
+
+
+@contextmanager
+def suitable_threads(data: OwnData, model: Callable[[], nn.Module] | None) -> Iterator[None]:
+    """Train the small nets of tables and text with one thread: they are so small that a second one costs."""
+    before = torch.get_num_threads()
+    if data.kind != "images" and model is None:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _instances(data: OwnData, run: Run, judged: Judged | None) -> Instances:

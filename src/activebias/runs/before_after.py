@@ -24,7 +24,8 @@ class BeforeAfter:
 
     `num_before` and `num_after` are the sizes of the validation parts. `relabelled` counts the instances of
     both parts whose label has changed. `fixed` are right only in the run after, `broken` only in the run
-    before.
+    before. `better` and `worse` are the inputs with more fixed than broken instances, and with fewer: in
+    tagging an input is a sentence, whose words are not independent.
     """
 
     num_before: int
@@ -35,6 +36,8 @@ class BeforeAfter:
     wrong_after: int
     fixed: int
     broken: int
+    better: int
+    worse: int
 
     @property
     def errors(self) -> tuple[float, float]:
@@ -49,8 +52,8 @@ class BeforeAfter:
 
     @property
     def p_value(self) -> float:
-        """The exact sign test: could fixed and broken instances differ as much by chance?"""
-        number, fewer = self.fixed + self.broken, min(self.fixed, self.broken)
+        """The exact sign test: could better and worse inputs differ as much by chance?"""
+        number, fewer = self.better + self.worse, min(self.better, self.worse)
         share: float = sum(comb(number, k) for k in range(fewer + 1)) / 2**number
         return min(1.0, 2 * share)
 
@@ -73,12 +76,20 @@ class BeforeAfter:
             "broken."
         ]
         if not self.is_enough:
-            found.append(f"That is too few {what} to compare two errors (fewer than {FEWEST_ROWS}).")
-        elif self.fixed + self.broken < FEWEST_CHANGES or self.p_value > 0.05:
-            found.append(f"No difference is seen (sign test, p = {self.p_value:.2f}).")
+            found.append(
+                f"That is too few {what} to compare two errors (fewer than {FEWEST_ROWS}): a first run with "
+                "a larger `--validation` part has more."
+            )
         else:
-            better = "better" if self.fixed > self.broken else "worse"
-            found.append(f"The second run is {better} (sign test, p = {self.p_value:.2g}).")
+            test = f"sign test{' over sentences' if what == 'words' else ''}, p = "
+            if self.better + self.worse < FEWEST_CHANGES or self.p_value > 0.05:
+                found.append(f"No difference is seen ({test}{self.p_value:.2f}).")
+            else:
+                better = "better" if self.better > self.worse else "worse"
+                found.append(
+                    f"The second run is {better} ({test}{self.p_value:.2g}). These are two trainings: other "
+                    "seeds give other differences."
+                )
         return found if self.is_same_part else [*found, self._left_out()]
 
     def _left_out(self) -> str:
@@ -101,6 +112,9 @@ def compare_before_after(before: RunFolder, after: RunFolder) -> BeforeAfter | N
         return None
     common = [key for key in first if key in second]
     right = [(first[key], second[key]) for key in common]
+    change: Counter[Any] = Counter()
+    for key, (was, now) in zip(common, right, strict=True):
+        change[key[0]] += now - was
     inputs = [Counter(each[:-2] for each in part) for part in (first, second)]
     return BeforeAfter(
         num_before=len(first),
@@ -111,6 +125,8 @@ def compare_before_after(before: RunFolder, after: RunFolder) -> BeforeAfter | N
         wrong_after=sum(not now for _, now in right),
         fixed=sum(now and not was for was, now in right),
         broken=sum(was and not now for was, now in right),
+        better=sum(number > 0 for number in change.values()),
+        worse=sum(number < 0 for number in change.values()),
     )
 
 

@@ -46,8 +46,8 @@ def read_corrections(path: Path, folder: RunFolder) -> list[Correction]:
         elif class_of.get((line["label"].strip(),)) != labels[instance]:
             problems.append(f"{what} has the label {labels[instance]!r} in the run, not {line['label']!r}")
         elif new and (new,) not in class_of:
-            hint = did_you_mean(new, names).rstrip(".")
-            problems.append(f"{what} has {new!r}, which is not a class of the run{hint and '.'}{hint}")
+            hint = did_you_mean(new, names).strip()
+            problems.append(f"{what} has {new!r}, which is not a class of the run{hint and f' ({hint})'}")
         elif new and found.setdefault(instance, class_of[new,]) != class_of[new,]:
             problems.append(f"{what} stands twice, with different new labels")
     if problems:

@@ -158,6 +158,12 @@ class RunFolder:
         path = self.path / "conflicts.csv"
         return path if path.is_file() else None
 
+    @property
+    def best_model_file(self) -> Path | None:
+        """The weights of the epoch with the lowest validation error, or None for a recipe."""
+        path = self.path / "best.pt"
+        return path if path.is_file() else None
+
     def _check_length(self, name: str, length: int) -> None:
         if length != self.info.num_audited:
             raise ValueError(

@@ -18,8 +18,13 @@ def outcome_of(
     train_error: Sequence[float],
     validation_error: Sequence[float],
     warnings: Sequence[str],
+    *,
+    judges: int = 0,
 ) -> dict[str, Any]:
-    """Return the fields of `RunInfo` that training decides; the curves have one number per epoch."""
+    """Return the fields of `RunInfo` that training decides; the curves have one number per epoch.
+
+    `judges` is 0 for a recipe, which has no options for judges and burn-in.
+    """
     epochs, end = len(validation_error), bias.burn_in_end
     return {
         "method": bias.method.name,
@@ -32,7 +37,7 @@ def outcome_of(
             *warnings,
             *_without_emphasis(bias, validation_error),
             *_without_learning(bias, epochs),
-            *(() if warnings else memorised(train_error, validation_error)),  # said already
+            *(() if warnings else memorised(train_error, validation_error, judges)),  # said already
         ),
     }
 
@@ -69,24 +74,34 @@ def _without_learning(bias: ActiveBias, epochs: int) -> list[str]:
     ]
 
 
-def memorised(train_error: Sequence[float], validation_error: Sequence[float]) -> list[str]:
-    """Warn of a model that memorised the labels after its best epoch, and advise a shorter training.
+def memorised(train_error: Sequence[float], validation_error: Sequence[float], judges: int) -> list[str]:
+    """Warn of a model that memorised the labels after its best epoch, and advise what the audit needs.
 
-    >>> memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 27.0, 28.0])[0][:68]
+    >>> memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 27.0, 28.0], 1)[0][:68]
     'The validation error was lowest after epoch 2 of 4 and has risen by '
-    >>> memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 23.0, 28.0])
+    >>> memorised([20.0, 9.0, 3.0, 1.0], [25.0, 24.0, 23.0, 28.0], 1)
     []
     """
     epochs, lowest = len(validation_error), min(validation_error)
     best, rise = list(validation_error).index(lowest) + 1, validation_error[-1] - lowest
     if best > epochs / 2 or rise < LEAST_RISE or train_error[-1] > MOST_SHARE * lowest:
         return []
+    advice = f"An audit finds more wrong labels after a shorter training: `--epochs {best}`."
+    if judges == 1:
+        advice = "An audit finds more wrong labels with `--judges 5`, or after a shorter training: "
+        advice += f"`--epochs {best} --burn-in {best // 2}`."
+    elif judges > 1:
+        advice = "The audit counts only the epochs in which its judges knew the held-out labels best."
     return [
         f"The validation error was lowest after epoch {best} of {epochs} and has risen by {rise:.1f} points, "
         f"while the training error fell to {train_error[-1]:.1f} %: the model memorised labels, wrong labels "
-        f"too. An audit finds more wrong labels after a shorter training: `--epochs {best} --burn-in "
-        f"{best // 2}`."
+        f"too. {advice}"
     ]
+
+
+def warnings_of_memorising(info: RunInfo) -> list[str]:
+    """Return the stored warnings of a model that memorised labels, early or after its best epoch."""
+    return [text for text in info.warnings if "memoris" in text]
 
 
 def error_measure(info: RunInfo) -> str:

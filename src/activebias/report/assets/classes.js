@@ -4,6 +4,7 @@ Report.classes = (() => {
   const { byId, make, fill, count, percent, shorten } = Report.dom;
   // A larger matrix is unreadable: it shows the classes with the most suspects.
   const MOST = innerWidth < 640 ? 8 : 14;
+  const LONGEST = innerWidth < 640 ? 12 : 24;
 
   /** Show the instances with this label and this believed class in the table. */
   function filter(label, believed) {
@@ -53,7 +54,7 @@ Report.classes = (() => {
     let largest = 1;
     for (const a of codes) for (const b of codes) if (a !== b) largest = Math.max(largest, at(a, b));
     const table = byId("matrix");
-    const head = (code, scope) => make("th", { scope, title: run.className(code) }, make("span", {}, shorten(run.className(code), 12)));
+    const head = (code, scope) => make("th", { scope, title: run.className(code) }, make("span", {}, shorten(run.className(code), LONGEST)));
     fill(table.tHead, make("tr", {}, make("th", { scope: "col", class: "corner" }, "label ↓, believed →"), ...codes.map((code) => head(code, "col"))));
     fill(table.tBodies[0], ...codes.map((label) => make("tr", {}, head(label, "row"), ...codes.map((believed) => cell(run, label, believed, at(label, believed), largest)))));
     byId("matrix-note").textContent = codes.length < run.class_names.length

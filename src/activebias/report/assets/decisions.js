@@ -142,9 +142,10 @@ Report.decisions = (() => {
     byId("forget").addEventListener("click", forget);
     addEventListener("keydown", (event) => {
       const isTyping = event.target.closest?.("input, select, textarea");
-      if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) return;
+      const action = KEYS[event.key.toLowerCase()]; // also with Caps Lock
+      if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !action) return;
       event.preventDefault();
-      act(KEYS[event.key], Report.main.chosen());
+      act(action, Report.main.chosen());
     });
   }
 

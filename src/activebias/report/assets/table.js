@@ -98,7 +98,7 @@ Report.table = (() => {
     const caption = run.caption(i);
     const open = make("button", { type: "button", class: "open", "aria-label": `Show ${run.nameOf(i)}${caption ? `: ${caption.slice(0, 80)}` : ""}` },
       Report.detail.picture(run, i, { class: "thumb" }),
-      make("span", { class: "clamped" }, ...Report.detail.inContext(run, i)));
+      make("span", { class: "clamped" }, ...(run.kind === "table" && caption ? [`${run.nameOf(i)}: `] : []), ...Report.detail.inContext(run, i)));
     const differs = columns.label[i] !== columns.believed[i] ? " differs" : "";
     const numbers = COLUMNS.slice(3).map(({ key, show }) => make("td", { class: key === "score" ? "number" : "number extra" }, show(columns[key][i])));
     return make("tr", { "data-instance": i, "aria-current": i === chosen ? "true" : null, onclick: () => Report.main.choose(i) },
@@ -210,6 +210,8 @@ Report.table = (() => {
     if (run.columns.conflict) byId("show").append(make("option", { value: "conflicts" }, "Conflicts"));
     classChoices(byId("label"));
     classChoices(byId("believed"));
+    const longestWord = run.class_names.reduce((most, name) => Math.max(most, ...name.split(/\s/).map((word) => word.length)), 0);
+    byId("instances").style.setProperty("--word", longestWord);
     refresh();
   }
 
