@@ -49,6 +49,42 @@ def test_own_model_data_and_method(tmp_path):
     assert "2 splits" in found.verdict
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.output = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, inputs):
+        return self.output(self.net(inputs.view(-1, 3, 2))[0][:, -1])
+
+
+def stackable():
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def at_once(found):
+    return max(result.details.get("side_by_side", 1) for result in found.results)
+
+
+@pytest.mark.parametrize(("model", "together"), [(stackable, True), (Recurrent, False)])
+def test_auto_learns_on_a_model_of_ones_own(model, together, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as: nothing to learn from
+        found = ab.compare(model, made_up_data(), methods="scan,wtc,auto", out=tmp_path, quiet=True, **SHORT)
+    assert [each.method for each in found.results] == ["scan", "wtc", "auto"] * 2
+    assert (at_once(found) > 1) is together
+
+
+@pytest.mark.filterwarnings("ignore:Gradients in `bias.learn` are NaN")
+def test_models_that_break_away_are_compared(tmp_path):
+    """At such a rate every model is NaN in its burn-in."""
+    rate = lab.Optimiser("sgd", 1e30)
+    options = {"methods": "scan,wtc,auto", "optimiser": rate, "out": tmp_path, "quiet": True}
+    found = ab.compare(stackable, made_up_data(), **options, **SHORT)
+    assert at_once(found) > 1
+    assert found.verdict.startswith("No difference seen")
+
+
 def test_arrays_do_and_trials_can_be_repeated(tmp_path):
     torch.manual_seed(3)
     arrays = tuple(each.numpy() for each in made_up_data(0))

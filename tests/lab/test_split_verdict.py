@@ -109,6 +109,7 @@ def test_no_difference_says_what_would_not_be_seen():
     [
         (trials([-3.0]), "One split shows nothing about the methods: use at least 2 splits"),
         (trials([0.0] * 4), "No difference seen: all methods have the same test error in each of the 4 spl"),
+        ([trial(name, k, 100.0) for name in ("scan", "wtc") for k in range(3)], "Nothing was learned: every"),
         (trials([-1.0, -1.0]), "wtc differs from the baseline by the same number in every split"),
         ([trial("wtc", 0, 3.0), trial("wtc", 1, 4.0)], "There is nothing to compare"),
     ],

@@ -31,8 +31,10 @@ def peer_figure(protocols: Sequence[Protocol], store: ResultStore) -> "Figure":
     lines = -(-len(protocols) // wide)
     figure = Figure(figsize=(1.6 + 4.2 * wide, 0.9 + 4.6 * lines), layout="constrained")
     panels = figure.subplots(lines, wide, sharey=True, squeeze=False).flatten()
+    trained = {name for protocol in protocols for name, group in protocol.results(store).items() if group}
+    sides = [name for name in SIDES if name in trained]
     for axes, protocol in zip(panels, protocols, strict=False):
-        _draw_row(axes, protocol, store)
+        _draw_row(axes, protocol, store, sides)
     for axes in panels[len(protocols) :]:
         axes.set_visible(False)
     figure.suptitle(
@@ -48,10 +50,10 @@ def peer_figure(protocols: Sequence[Protocol], store: ResultStore) -> "Figure":
     return figure
 
 
-def _draw_row(axes: "Axes", protocol: Protocol, store: ResultStore) -> None:
+def _draw_row(axes: "Axes", protocol: Protocol, store: ResultStore, sides: Sequence[str]) -> None:
     results = {name: group for name, group in protocol.results(store).items() if group}
     failed = num_failed(results)
-    for place, name in enumerate(SIDES):
+    for place, name in enumerate(sides):
         if name in results:
             _draw_side(axes, place, name, results[name], failed[name])
     if "scan" in results:
@@ -65,10 +67,10 @@ def _draw_row(axes: "Axes", protocol: Protocol, store: ResultStore) -> None:
     lowest, highest = min(map(min, filter(None, shown))), max(map(max, filter(None, shown)))
     margin = 0.05 * (highest - lowest) or 0.1
     axes.set_xlim(lowest - margin, highest + margin)
-    axes.set_ylim(len(SIDES) - 0.5, -0.5)
-    axes.set_yticks(range(len(SIDES)), [side_title(name) for name in SIDES])
+    axes.set_ylim(len(sides) - 0.5, -0.5)
+    axes.set_yticks(range(len(sides)), [side_title(name) for name in sides])
     plain_axes(axes, grid="x")
-    for label, name in zip(axes.get_yticklabels(), SIDES, strict=False):  # only the first panel has labels
+    for label, name in zip(axes.get_yticklabels(), sides, strict=False):  # only the first panel has labels
         label.set_color(_colour(name))
     number = max(map(len, results.values()))
     axes.set_title(f"{protocol.recipe.title}, n = {number}", loc="left", fontsize=10, color=INK)

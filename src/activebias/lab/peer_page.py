@@ -15,7 +15,7 @@ from activebias.lab.experiment.store import ResultStore
 from activebias.lab.figures import save_figure
 from activebias.lab.peer_figure import peer_figure
 from activebias.lab.peer_rows import num_trials, peer_rows, steps_an_epoch
-from activebias.lab.peer_table import failed_notes, protocol_table
+from activebias.lab.peer_table import failed_notes, protocol_table, side_title
 from activebias.lab.peers import PEERS, Peer
 from activebias.lab.protocol import RATES, SEARCH_SEEDS, Protocol
 
@@ -52,6 +52,8 @@ def _row(protocol: Protocol, store: ResultStore) -> list[str]:
         facts = _facts(recipe, trials)
     else:
         facts = f"{recipe.title}: {len(results)} of {len(protocol.names)} sides are searched, no trial yet."
+    if missing := [side_title(name) for name in protocol.names if name not in results]:
+        facts += f" Neither searched nor trained yet: {', '.join(missing)}."
     edge = sum(chosen.side.setting.rate == max(RATES) for chosen in protocol.chosen(store).values())
     if edge > len(results) / 2:
         facts += (
@@ -124,6 +126,10 @@ _PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as no
   errors.
 - "Against Scan" and "against WTC" are differences in "test error", paired by seed, with the p-value of a
   t-test after Holm's correction over the column; bold below 0.05.
+- [`auto`](methods/auto.md) learns its curve, 13 numbers, from the held-out part that also decides. So no side
+  has more data than another, and `auto` trains on as many instances as the others. But its errors on that
+  part are a little too low ("validation"): do not compare them with those of other sides. The search compares
+  them only with those of other rates of `auto`. The test data is not looked at.
 - InfoBatch saves no time here: it trains further passes in the steps that it saves.
 - The peers are in `src/activebias/lab/peers/`, one file each, with formula and source. The same comparison on
   another recipe: `activebias compare RECIPE --methods scan,wtc,gce,sce --search`."""

@@ -1,6 +1,7 @@
 """One protocol for methods and peers: the same search for each, decided on a validation part, then trials.
 
-1. A tenth of the training data is held out, labels as noisy as the rest.
+1. A tenth of the training data is held out, labels as noisy as the rest. The method `auto` also learns from
+   it: every side has the same data.
 2. Search: every side is trained with the recipe's learning rate times 1/3, 1, 3 and 10, and with two or three
    values of its parameter if it has one. The runs are short (40 % of the epochs, with the schedule of the
    learning rate in proportion) and have a seed of their own. The best validation error decides.

@@ -275,16 +275,19 @@ def _data_notes(results: Sequence[TrialResult]) -> list[str]:
 
 
 def _wrapped(text: str) -> str:
-    """Wrap long lines outside tables; blocks of code have no long lines.
+    """Wrap long lines outside tables and blocks of code.
 
     >>> [len(line) for line in _wrapped("- " + 30 * "word ").splitlines()]
     [106, 46]
     >>> [len(line) for line in _wrapped("| " + 30 * "word ").splitlines()]
     [152]
+    >>> [len(line) for line in _wrapped("```sh\\n" + 30 * "word " + "\\n```").splitlines()]
+    [5, 150, 3]
     """
-    lines = []
+    lines, in_code = [], False
     for line in text.splitlines():
-        if len(line) <= _WIDTH or line.startswith("|"):
+        in_code ^= line.startswith("```")
+        if len(line) <= _WIDTH or line.startswith("|") or in_code:
             lines.append(line)
         else:
             indent = "  " if line.startswith("- ") else ""

@@ -46,6 +46,8 @@ class SplitVerdict:
             return "There is nothing to compare: no method together with its baseline (scan or uni)."
         if self.num_splits < 2:
             return "One split shows nothing about the methods: use at least 2 splits, better 10."
+        if all(item.mean == 100 for item in self.items):
+            return "Nothing was learned: every test error is 100 %. Train for more epochs."
         if all(item.test is not None and item.test.stderr == 0 == _difference(item) for item in self.tested):
             return f"No difference seen: all methods have the same test error in each of the {splits}."
         found = [item for item in self.tested if item.significant]

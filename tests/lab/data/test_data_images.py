@@ -3,8 +3,6 @@
 import gzip
 import shutil
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -125,7 +123,6 @@ def test_digits_split_is_seeded():
 # CIFAR
 
 
-def test_import_is_cheap():
+def test_import_is_cheap(fresh_python):
     code = "import sys, activebias.lab.data; print({'sklearn', 'rich', 'scipy'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "set()"
+    assert fresh_python(code) == (0, "set()\n", "")

@@ -1,8 +1,6 @@
 """The protocol: a search on the validation part, trials with the chosen settings, and the page."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from activebias.lab.peer_rows import peer_rows, steps_an_epoch
 from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table, short_table
 from activebias.lab.peers import PEERS
 from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
+from activebias.lab.side_by_side.learning import StackedCurves
 from side_by_side_cases import digits
 
 CPU = torch.device("cpu")
@@ -94,6 +93,54 @@ def test_the_table_has_settings_errors_and_budgets(trained):
     assert all(re.search(rf"^{name} .* \d+×2$", text, re.MULTILINE) for name in rows), "a line is broken"
     wider = replace(protocol, names=("scan", "elr"))
     assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
+
+
+def test_auto_learns_from_the_part_that_decides(tmp_path, monkeypatch):
+    """It has the search of every side; its curve is learnt side by side with the others."""
+    learnt = []
+    learn = StackedCurves.learn
+
+    def noted(curves, epoch):
+        learn(curves, epoch)
+        learnt.append((curves._trials.num_validation, curves.evidence.weight.amax(1).tolist()))
+
+    monkeypatch.setattr(StackedCurves, "learn", noted)
+    protocol = Protocol.of(digits(), ["scan", "auto"])
+    place = Place(tmp_path)
+
+    def train(unit):
+        run_trials(unit.recipe, methods=unit.sides, seeds=unit.seeds, place=place)
+        return True
+
+    assert run_protocol(protocol, range(2), place, train)
+    assert {number for number, _ in learnt} == {30}  # a tenth of 300
+    assert [len(weights) for _, weights in learnt] == [4] * 2 + [2] * 4  # four rates, then two seeds
+    assert all(weight > 0 for _, weights in learnt for weight in weights)
+    rows = {row[0].text: [cell.text for cell in row] for row in protocol_table(protocol, place.store).rows}
+    assert [rows["auto"][COLUMNS.index(column)] for column in ("n", "searched")] == ["2", "4×2"]
+    results = protocol.results(place.store)
+    assert (
+        [result.seed for result in results["auto"]] == [result.seed for result in results["scan"]] == [0, 1]
+    )
+    assert all(len(result.validation_error) == protocol.recipe.epochs for result in results["auto"])
+
+
+def test_a_side_that_joins_later_leaves_stored_results_valid():
+    """`auto` joined when rows were trained: nothing else is trained again, and the page names it."""
+    place = Place(ROOT / "results" / "peers")
+    rows, asked = peer_rows(), []
+    for row in ("mnist-cnn-0", "mnist-cnn-10"):
+        results = rows[row].results(place.store)
+        assert {name for name in rows[row].names if not results.get(name)} <= {"auto"}
+        text = " ".join(page(place.store, ROOT / "none").split(f"## {row}\n")[1].split("## ")[0].split())
+        assert ("Neither searched nor trained yet: auto." in text) is ("auto" not in results)
+
+        def refuse(unit):
+            asked.append({side.name for side in unit.sides})
+            return False
+
+        assert run_protocol(rows[row], range(5), place, refuse) is bool(results.get("auto"))
+    assert asked == [{"auto"}] * len(asked)
 
 
 def test_the_epoch_is_the_last_of_those_that_validation_prefers():
@@ -271,7 +318,7 @@ def test_a_recipe_with_a_teacher_is_refused():
         Protocol.of(get_recipe("mnist-fc-distill"), ["scan"])
 
 
-def test_the_benchmark_stops_in_time_and_goes_on(tmp_path, real_data):
+def test_the_benchmark_stops_in_time_and_goes_on(tmp_path, real_data, programs):
     """On the CPU with a tiny budget; its command on a GPU differs in the device only."""
     real_data("trec")
     real_data("embeddings")
@@ -289,11 +336,11 @@ def test_the_benchmark_stops_in_time_and_goes_on(tmp_path, real_data):
         "--limit",
         "80",
     ]
-    command = [sys.executable, str(script), *options, "--trials", "2", "--out", str(tmp_path)]
-    stopped = subprocess.run([*command, "--seconds", "0"], capture_output=True, text=True, check=True)
-    assert "stopped" in stopped.stdout
+    command = [script, *options, "--trials", "2", "--out", str(tmp_path)]
+    stopped = programs.run(*command, "--seconds", "0", folder=tmp_path)
+    assert "stopped" in stopped
     assert not list(tmp_path.glob("*.jsonl"))
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "n  2, test" in done.stdout
-    again = subprocess.run([*command, "--seconds", "0"], capture_output=True, text=True, check=True)
-    assert again.stdout.split("\n\n")[-1] == done.stdout.split("\n\n")[-1]
+    done = programs.run(*command, folder=tmp_path)
+    assert "n  2, test" in done
+    again = programs.run(*command, "--seconds", "0", folder=tmp_path)
+    assert again.split("\n\n")[-1] == done.split("\n\n")[-1]

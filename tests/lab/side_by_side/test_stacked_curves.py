@@ -1,15 +1,18 @@
 """The method `auto` side by side: every model learns the curve that it would have learnt alone."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
 from activebias import get_method
+from activebias.curve import DECAY, NUM_KNOTS
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.experiment.splitting import Split
 from activebias.lab.one_by_one import build_run
 from activebias.lab.side_by_side import Lane, SideBySide, TrialData
+from activebias.lab.side_by_side.group import burn_in_lanes
 from activebias.lab.side_by_side.training import part_of_state
 from side_by_side_cases import CPU, SEEDS, assert_same, burnt_in, made_up, small, together
 
@@ -41,6 +44,7 @@ def test_curves_side_by_side_are_those_of_single_runs(name, method, monkeypatch)
         if each.learns:
             curve = alone.bias._memory.curve
             assert curve.num_learnt > 1
+            assert alone.model.training  # as after an epoch without learning
             ours = run.memory.curves[position]
             torch.testing.assert_close(ours, torch.as_tensor(curve.scores), rtol=1e-3, atol=1e-3)
 
@@ -73,6 +77,77 @@ def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
     torch.testing.assert_close(again.memory.scores, run.memory.scores)
     torch.testing.assert_close(part.memory.curves[0], run.memory.curves[1], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(part.memory.scores[0], run.memory.scores[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["some gradients", "the model"])
+def test_lanes_beside_a_lane_with_nan_learn_as_without_it(part, monkeypatch):
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    lanes = [Lane(seed, get_method("auto")) for seed in SEEDS]
+    runs = [
+        SideBySide.begin(TrialData(recipe, prepared, SEEDS, CPU), lanes, emphasises=True) for _ in range(2)
+    ]
+    broken, whole = runs
+    for run in runs:
+        run.train_epoch()
+    before = broken.curves.evidence
+    if part == "the model":
+        for value in broken.stack.parameters.values():
+            value.data[0] = math.nan
+    else:
+        measured = broken.curves._alignments
+
+        def with_nan(*arguments):
+            aligned = measured(*arguments)
+            aligned[0, 3] = math.nan
+            return aligned
+
+        monkeypatch.setattr(broken.curves, "_alignments", with_nan)
+    for run in runs:
+        run.train_epoch()
+    ours, theirs = (run.curves for run in runs)
+    for name in ("total", "weight"):
+        assert torch.equal(getattr(ours.evidence, name)[1], getattr(theirs.evidence, name)[1])
+    assert torch.equal(broken.memory.curves[1], whole.memory.curves[1])
+    assert torch.equal(broken.memory.scores[1], whole.memory.scores[1])
+    assert broken.memory.curves.isfinite().all()
+    if part == "the model":
+        assert torch.equal(ours.evidence.total[0], before.total[0])
+        assert ours.last_epoch.tolist() == [1, 1]
+    else:
+        assert ours.evidence.weight[0, 3] == DECAY * before.weight[0, 3]
+        others = [knot for knot in range(NUM_KNOTS) if knot != 3]
+        assert torch.equal(ours.evidence.weight[0, others], theirs.evidence.weight[0, others])
+
+
+@pytest.mark.parametrize("names", [("auto", "wtc"), ("sauto", "stc")])
+def test_a_model_that_breaks_away_in_the_burn_in_does_not_end_the_others(names, monkeypatch):
+    """Its search at a high learning rate is one of many: they branch and train as without it."""
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    lanes = [Lane(seed, get_method(name)) for name in names for seed in SEEDS]
+    runs = []
+    for breaks in (True, False):
+        run = SideBySide.begin(
+            TrialData(recipe, prepared, SEEDS, CPU), burn_in_lanes(lanes), emphasises=False
+        )
+        if breaks:
+            for value in run.stack.parameters.values():
+                value.data[0] = math.nan
+        run.train_epoch()
+        run = run.branch(lanes, emphasises=True)
+        run.train_epoch()
+        runs.append(run)
+    broken, whole = runs
+    assert broken.stack.parameters["output.weight"][::2].isnan().all()
+    assert broken.memory.history.values()[0].isfinite().all()
+    for ours, theirs in (
+        (broken.memory.scores, whole.memory.scores),
+        (broken.memory.curves, whole.memory.curves),
+        (torch.stack(broken.test_error, 1), torch.stack(whole.test_error, 1)),
+        *zip(broken.stack.parameters.values(), whole.stack.parameters.values(), strict=True),
+    ):
+        assert torch.equal(ours[1::2], theirs[1::2])
 
 
 def test_splits_learn_from_their_validation_parts_and_never_from_the_test_parts(monkeypatch):

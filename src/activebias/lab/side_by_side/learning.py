@@ -1,7 +1,7 @@
 """The curves of `auto` in K models at once: what `activebias.learning` measures for one model."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, final
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from activebias.internal import (
     VALIDATION,
     Evidence,
     epoch_generator,
+    is_usable,
     largest_loss,
     place_of,
     rounds_between,
@@ -35,7 +36,6 @@ class _Lane(Protocol):
     def method(self) -> Method: ...
 
 
-@final
 class StackedCurves:
     """The evidence of the lanes whose method learns; the memory holds their curves."""
 
@@ -64,28 +64,35 @@ class StackedCurves:
         return StackedCurves(lanes, trials, stack, memory, trial)
 
     def learn(self, epoch: int) -> None:
-        """Learn after an epoch, in the lanes in which it is time."""
+        """Learn after an epoch, in the lanes in which it is time and whose gradients tell anything."""
         means = self._memory.means(self._models)
-        knot = place_of(means).round().long()
-        count = torch.zeros(len(knot), NUM_KNOTS, dtype=torch.int64, device=knot.device)
-        count.scatter_add_(1, knot, torch.ones_like(knot))
+        knot, count = self._members(means)
         due = self._due(epoch, count)
         if not bool(due.any()):
             return
         share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
+        has_learnt = torch.zeros_like(due)
         for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
             aligned = self._alignments(epoch, number, knot, count)
+            learns = due & is_usable(aligned)
             new = self.evidence.with_new(aligned, share, known)
             self.evidence = Evidence(
-                *(torch.where(due[:, None], *pair) for pair in zip(new, self.evidence, strict=True))
+                *(torch.where(learns[:, None], *pair) for pair in zip(new, self.evidence, strict=True))
             )
+            has_learnt |= learns
         assert self._memory.curves is not None
         curves = self._memory.curves[self._models]
         self.last_epoch = torch.where(due, epoch, self.last_epoch)
-        self.first_epoch = torch.where(self.first_epoch < 0, epoch, self.first_epoch)
+        self.first_epoch = torch.where(has_learnt & (self.first_epoch < 0), epoch, self.first_epoch)
         mixed = self.evidence.mixed(share, self.last_epoch - self.first_epoch)
-        curves = torch.where(due[:, None], mixed, curves)
+        curves = torch.where(has_learnt[:, None], mixed, curves)
         self._memory.follow(self._models, curves, means)
+
+    def _members(self, means: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the knot that every instance is nearest to, (k, N), and the instances of every knot."""
+        knot = place_of(means).round().long()
+        count = torch.zeros(len(knot), NUM_KNOTS, dtype=torch.int64, device=knot.device)
+        return knot, count.scatter_add_(1, knot, torch.ones_like(knot))
 
     def _due(self, epoch: int, count: Tensor) -> Tensor:
         """Return in which lanes it is time to learn."""
@@ -123,7 +130,7 @@ class StackedCurves:
     def _losses_of(self, members: Tensor, knot: Tensor, number: int) -> tuple[Tensor, Tensor]:
         """Return the losses of members (k, M) of a knot, or of its words in their sentences (k, M, L)."""
         trials, tokens = self._trials, self._trials.tokens
-        examples = members if tokens is None else tokens.sequence_of(members.cpu()).to(members.device)
+        examples = members if tokens is None else tokens.sequence_of(members)
         targets = trials.targets[self._trial[:, None], examples]
         loss, mask = self._losses(trials.batch_inputs(examples, self._trial), targets)
         if tokens is None:

@@ -97,17 +97,18 @@ class StackedMemory:
         """Return the rows in the history of the models' instances (K, …)."""
         return index + self._first_row.view(-1, *(1 for _ in index.shape[1:]))
 
-    def make_room(self, *, emphasises: bool) -> bool:
-        """Make room for the visits of an epoch, and return whether the storage moved; waits for a GPU."""
+    def make_room(self, *, emphasises: bool) -> None:
+        """Make room for the visits of an epoch; waits for a GPU."""
         if self.device.type == "cpu":
-            return False
+            return
         if self.methods[0].order == "scan":
-            return self.history.make_room(2)
+            self.history.make_room(2)
+            return
         expected = torch.ones_like(self.scores)
         if emphasises:
             drawn = emphasis.weights(self.scores, self.scores.mean(-1, keepdim=True), self._uniform)
             expected = torch.where(self._draw_uniformly.mask.view(-1, 1), expected, drawn)
-        return self.history.make_room_for_draws(expected.flatten())
+        self.history.make_room_for_draws(expected.flatten())
 
     def weights(self, index: Tensor) -> Tensor:
         """Return the current v of the given instances (K, …) of the models."""
@@ -129,8 +130,11 @@ class StackedMemory:
         return torch.where(self._draw_uniformly.mask.view(-1, 1), anywhere, drawn)
 
     def record(self, index: Tensor, prob: Tensor, mask: Tensor | None) -> None:
-        """Append p_t of the instances (K, …) of the models, then update the scores."""
-        rows = self._rows(index)
+        """Append p_t of the instances (K, …) of the models, then update the scores.
+
+        The p_t of a model that has broken away is NaN, and counts as 0: a history is finite.
+        """
+        rows, prob = self._rows(index), prob.nan_to_num(0)
         if mask is not None:
             rows = torch.where(mask, rows, self.history.num_instances)  # the row that does not count
         rows, prob = rows.flatten(), prob.flatten()

@@ -174,7 +174,9 @@ class SideBySide:
             self._replayed[width]()
 
     def _prepare_epoch(self) -> None:
-        if self.memory.make_room(emphasises=self.emphasises):
+        before = self.memory.history.layout
+        self.memory.make_room(emphasises=self.emphasises)
+        if self.memory.history.layout != before:
             self._replayed.clear()  # the graphs hold the address of the old storage
         draws = self.peers is not None and self.peers.need_chance
         numbers = self.trials.numbers(self.epoch, scans=self.scans, chance=draws)

@@ -1,0 +1,154 @@
+"""The scripts of benchmarks/ that no other test runs: each of them at its smallest size."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TRY = ("--rows", "digits", "--epochs", 2, "--limit", 145, "--device", "cpu")
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Return a function that imports a script of benchmarks/, as its own folder's programs do."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if (ROOT / "benchmarks" / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+@pytest.fixture
+def run(script, monkeypatch, capsys):
+    """Return a function that runs a script with options, and gives what it printed."""
+
+    def main(name, *options):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, options)])
+        script(name).main()
+        return capsys.readouterr().out
+
+    return main
+
+
+def lines_of(text, row):
+    """Return the cells of a row's table, by the first cell."""
+    table = text.split(f"\n{row}\n")[1].split("\n\n")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {first: rest for first, *rest in cells}
+
+
+def numbers_in(text):
+    return [float(number) for number in re.findall(r"[+-]?\d+\.\d+", text)]
+
+
+def test_auto_beside_the_methods_of_the_paper(run, tmp_path):
+    trained = run("auto", *TRY, "--trials", 1, "--out", tmp_path)
+    assert set(lines_of(trained, "digits")) == {"auto"}
+    assert run("auto", *TRY, "--trials", 0, "--out", tmp_path) == trained
+
+
+def test_designs_of_auto(run, tmp_path):
+    out, designs = tmp_path / "designs.jsonl", ("auto", "hedge", "root", "ratio", "low-floor")
+    options = (*TRY, "--designs", *designs, "--baselines", "scan", "--out", out)
+    trained = run("auto_designs", *options, "--seeds", 1)
+    assert list(lines_of(trained, "digits")) == [*designs, "scan"]
+    assert len({json.loads(line)["last ten"][0] for line in out.read_text().splitlines()}) > 1
+    assert run("auto_designs", *options, "--seeds", 0) == trained
+    other = run("auto_designs", "--rows", "qt-cnn", "--seeds", 0, "--out", out)
+    assert other.strip() == "qt-cnn: not trained yet"
+
+
+def test_the_card_of_auto_shows_what_is_stored(run):
+    card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
+    names = ("mnist-fc", "mnist-cnn", "noisy-mnist-cnn", "qt-cnn", "cifar10-lr", "wnut17-cnn")
+    rows = {f"`{name}`": name for name in names}
+    rows |= {"digits, 20 % wrong labels": "digits", "digits, clean": "digits-clean"}
+    rows |= {"digits, 40 % wrong labels": "digits-40"}
+    rows |= {"digits, 30 % flipped to the next class": "digits-flips"}
+    stored = ("--results", ROOT / "results", "--out", ROOT / "results" / "auto")
+    printed = run("auto", "--rows", *rows.values(), "--trials", 0, *stored)
+
+    row, seen = "", 0
+    table = card.split("| row | n |")[1].split("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        name, number, method, *shown = (cell.strip() for cell in line.strip("|").split("|"))
+        row = rows.get(name, row)
+        trials, *expected = lines_of(printed, row)[method]
+        assert number in ("", trials)
+        assert numbers_in(" ".join(shown)) == pytest.approx(numbers_in(" ".join(expected)), abs=0.0051)
+        seen += 1
+    assert seen == 10 * 6, "every method in every row"
+
+
+def test_the_card_of_auto_shows_the_stored_designs(run):
+    card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
+    columns = ("mnist-fc", "mnist-cnn-0", "mnist-cnn-10", "mnist-cnn-40", "mnist-cnn-flips-20", "qt-cnn")
+    printed = run("auto_designs", "--seeds", 0, "--out", ROOT / "results" / "auto" / "designs.jsonl")
+    stored = {row: lines_of(printed, row) for row in columns}
+    table = card.split("| design | mnist-fc |")[1].split("\n\n")[0]
+    shown = {}
+    for line in table.splitlines()[2:]:
+        _, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        for row, cell in zip(columns, cells, strict=True):
+            shown.setdefault(row, []).append(cell)
+    for row, cells in shown.items():
+        found = [numbers_in(best)[:1] + numbers_in(last)[:1] for _, _, best, _, last in stored[row].values()]
+        cells = [numbers_in(cell) for cell in cells if cell]
+        assert len(cells) == len(found), "every design that is stored"
+        for cell in cells:
+            assert any(cell == pytest.approx(pair, abs=0.0051) for pair in found), (row, cell)
+
+
+def test_precision_of_stored_trials(run, tmp_path):
+    """All trials are stored, so that none is trained."""
+    shutil.copytree(ROOT / "results" / "float32", tmp_path / "float32")
+    options = ("--device", "cpu", "--store", ROOT / "results", "--out", tmp_path / "float32")
+    printed = run("precision", "noisy-mnist-cnn", "--trials", 10, *options)
+    assert "Scan, 10 trials, the first 80 of 80 epochs" in printed
+    assert "best test error: bf16 0." in printed
+
+
+def test_cost_of_learning(run):
+    printed = run("auto_cost", "--instances", 10, "--rounds", 2)
+    assert printed.startswith("auto / without learn: ")
+    assert "learnt 3 times" in printed
+
+
+def test_memory_of_histories(run, tmp_path):
+    printed = run("histories", "--instances", 20, "--out", tmp_path / "histories.json")
+    assert "bytes a visit" in printed
+    assert json.loads((tmp_path / "histories.json").read_text())
+
+
+def test_overhead(script):
+    overhead = script("overhead")
+    rows = [overhead.bookkeeping(5, 10), overhead.draws_of_a_loader(10_000, 2)]
+    rows += [overhead.draw_and_update(10_000, 2)]
+    for row in rows:
+        assert min(value for value in row.values() if isinstance(value, float)) > 0
+
+
+def test_costs_of_ranks(script):
+    scaling = script("scaling")
+    assert scaling.measure_ranks(1, 64)["record"] > 0
+    assert scaling.simulate("spv", 20_000, 64)["state_bytes_per_instance"] < 20
+    assert scaling.worked_out(2, 64, 10**6)["sent_bytes"] == 16 * 64
+
+
+def test_step_of_a_language_model(script, monkeypatch, capsys):
+    tokens = script("tokens")
+    monkeypatch.setitem(tokens.SIZES, "cpu", (64, 1, 50, 2, 16))
+    tokens.main("cpu", 320, 2)
+    assert "320 tokens, window 2, float16" in capsys.readouterr().out
+
+
+def test_judges_one_by_one_and_at_once(script, monkeypatch):
+    judges = script("judges_side_by_side")
+    monkeypatch.setattr(judges.milliseconds, "__defaults__", (4,))
+    assert min(judges.measure("LinearHead", 8, "cpu")) > 0
