@@ -3,12 +3,14 @@
     python benchmarks/audit.py --data digits [--trials 10] [--out out/audit-digits.json]
     python benchmarks/audit.py --data cifar10n --device cuda --train --small   # needs no cleanlab
     python benchmarks/audit.py --data cifar10n --score                           # needs no GPU
+    python benchmarks/audit.py --data mnist --device cuda --side-by-side --judges 10 --train --small
 
 The data have labels that are known to be wrong. A trial is one seed: its noise, its initial weights, its
 order. It trains one model on all instances, whose visits give the audit, AUM's margin and cartography's
 confidence; and the same model on four of five folds, five times, whose probabilities of the fifth give
 cleanlab's scores. The same five models are five judges, as in `activebias train --judges 5`. What was
-observed is kept in `--folder`, one file a trial.
+observed is kept in `--folder`, one file a trial. `--side-by-side` trains the folds of all trials at once, and
+no model on all instances.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from audit_observed import find_recipe, observe, unpack
+from audit_observed import NUM_FOLDS, find_recipe, kept_epochs, observe, unpack
 
 import activebias as ab
 
@@ -76,6 +78,7 @@ def score(path):
     labels, kept = seen["labels"], seen["kept"]
     wrong = labels != seen["true"]
     epochs, number, by_epochs = int(kept[-1]), len(labels), {}
+    folds = int(seen.get("folds", NUM_FOLDS))
     if "history" in seen:
         for count, rival in zip(kept, seen["rivals"], strict=True):
             cost = {"seconds": float(seen["own_seconds"]) * count / epochs, "epochs": int(count)}
@@ -85,13 +88,21 @@ def score(path):
                 by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost | trained
     for count, probabilities, seconds in zip(kept, seen["outside"], seen["fold_seconds"], strict=True):
         for name, scores in cleanlab_scores(labels, probabilities).items():
-            cost = {"seconds": float(seconds), "epochs": int(count), "trained": 4 * int(count) * number}
+            cost = {
+                "seconds": float(seconds),
+                "epochs": int(count),
+                "trained": (folds - 1) * int(count) * number,
+            }
             by_epochs.setdefault(name, {})[f"{count} epochs"] = quality(scores, wrong) | cost
     last = {name: by[f"{epochs} epochs"] for name, by in by_epochs.items()}
     if "judged_history" in seen:
         judges = ab.audit(seen["judged_history"], rival=seen["judged_rival"].clip(0, 1)).score
-        cost = {"seconds": float(seen["judged_seconds"]), "epochs": epochs, "trained": 4 * epochs * number}
+        cost = {"seconds": float(seen["judged_seconds"]), "epochs": epochs}
+        cost["trained"] = (folds - 1) * epochs * number
         last = {JUDGES: quality(judges, wrong) | cost} | last
+    if "judged_outside" in seen:
+        for name, scores in cleanlab_scores(labels, seen["judged_outside"]).items():
+            last[f"{name}, mean of the epochs that count"] = quality(scores, wrong) | cost
     half = {}
     if "history" in seen:
         half = {"audit, half of the epochs": by_epochs["audit"][f"{max(epochs // 2, 1)} epochs"]}
@@ -121,7 +132,7 @@ def summarise(trials):
 
 
 KEYS = ("average_precision", "auroc", "epochs", "seconds", "trained")
-JUDGES = "five judges"
+JUDGES = "judges"
 OWN = (JUDGES, "audit", "audit, half of the epochs", "audit, history alone")
 
 
@@ -167,6 +178,9 @@ def main():
     parser.add_argument("--train", action="store_true", help="only train, and keep what was observed")
     parser.add_argument("--score", action="store_true", help="only score what was kept")
     parser.add_argument("--folds-only", action="store_true", help="leave out the training on all instances")
+    parser.add_argument("--side-by-side", action="store_true", help="train the folds of all trials at once")
+    parser.add_argument("--judges", type=int, default=NUM_FOLDS, help="folds, with --side-by-side")
+    parser.add_argument("--keep", type=int, nargs="+", help="epochs kept for cleanlab, with --side-by-side")
     parser.add_argument("--small", action="store_true", help="keep half precision and fewer epochs")
     parser.add_argument("--folder", type=Path, default=Path("out/audit"))
     parser.add_argument("--out", type=Path, help="JSON of the scores")
@@ -175,9 +189,18 @@ def main():
     if options.limit is not None:
         recipe = dataclasses.replace(recipe, name=f"{recipe.name}-{options.limit}", limit=options.limit)
     name = f"{recipe.name}-{recipe.epochs}-{options.method}"
+    if options.judges != NUM_FOLDS:
+        name = f"{name}-{options.judges}"
     seeds = range(options.seed, options.seed + options.trials)
     paths = {seed: options.folder / f"{name}-{seed}.npz" for seed in seeds}
-    if not options.score:
+    if options.side_by_side and not options.score:
+        from audit_side_by_side import observe_together
+
+        started = time.perf_counter()
+        kept = options.keep or kept_epochs(recipe.epochs)
+        observe_together(recipe, paths, options.judges, options.device, kept, options.small)
+        print(f"{name}: {len(paths)} trials within {time.perf_counter() - started:.0f} s", flush=True)
+    elif not options.score:
         for seed, path in paths.items():
             started = time.perf_counter()
             observe(recipe, seed, options.device, options.method, path, options.small, options.folds_only)

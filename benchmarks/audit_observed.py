@@ -47,6 +47,7 @@ def find_recipe(data, annotation="worst", epochs=None):
         trials=3,
         noise=Noise("human", annotation=annotation),
         augmentation="crop and flip",
+        half_precision=True,
     )
 
 
@@ -158,11 +159,19 @@ def kept_epochs(number):
     return sorted({epoch for epoch in steps if epoch < number} | {max(number // 2, 1), number})
 
 
+LOGARITHMS = ("outside", "judged_outside", "judged_inside")
+
+
+def half_logarithm(prob):
+    return np.log(np.maximum(prob, 1e-30)).astype(np.float16)
+
+
 def pack(seen):
     """Return what was observed in half the bytes; probabilities stay fine near 0 and near 1."""
     last = seen["kept"][-1]
     rows = np.isin(seen["kept"], [2, 5, 10, 15, 20, 25, 30, max(last // 2, 1), last])
-    small = {"outside": np.log(np.maximum(seen["outside"][rows], 1e-30)).astype(np.float16)}
+    small = {key: half_logarithm(seen[key]) for key in LOGARITHMS if key in seen}
+    small |= {"outside": small["outside"][rows]}
     small |= {key: seen[key][rows] for key in ("kept", "rivals", "fold_seconds") if key in seen}
     small |= {key: encode(seen[key], "float16") for key in ("history", "judged_history") if key in seen}
     if "margins" in seen:
@@ -175,19 +184,19 @@ def unpack(path):
     with np.load(path) as file:
         seen = {key: file[key] for key in file.files}
     if seen["outside"].dtype == np.float16:
-        seen["outside"] = np.exp(seen["outside"].astype(np.float32))
+        seen |= {key: np.exp(seen[key].astype(np.float32)) for key in LOGARITHMS if key in seen}
         seen |= {key: decode(seen[key], "float16") for key in ("history", "judged_history") if key in seen}
         if "margins" in seen:
             seen["margins"] = seen["margins"].astype(np.float32)
     return seen
 
 
-def stratified_folds(targets, generator):
+def stratified_folds(targets, generator, number=NUM_FOLDS):
     """Return the fold of every instance, drawn so that each fold has its part of every class."""
     shuffled = torch.randperm(len(targets), generator=generator)
     by_class = shuffled[targets[shuffled].argsort(stable=True)]
     folds = torch.empty_like(by_class)
-    folds[by_class] = torch.arange(len(targets)) % NUM_FOLDS
+    folds[by_class] = torch.arange(len(targets)) % number
     return folds
 
 

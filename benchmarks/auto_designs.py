@@ -1,30 +1,34 @@
 """Designs of `auto` that were tried, side by side with the paper's methods (docs/methods/auto.md).
 
     python benchmarks/auto_designs.py --device cuda --rows mnist-fc mnist-cnn-10 --designs auto hedge
+    python benchmarks/auto_designs.py --seeds 0          # the tables, from what is stored
 
-A design has a validation loss of log p, a form (from the alignments of the knots to the scores), the uniform
-part u of the emphasis and the largest weight. All designs of a call train side by side, on the same seeds.
-Rows are those of docs/peers.md at the recipe's learning rate, with a tenth of the training set held out.
+A design has a validation loss of log p (and of the share of the label's class), a form (from the alignments
+of the knots to the scores), the uniform part u of the emphasis and the largest weight. All designs of a call
+train side by side, on the same seeds. Rows are those of docs/peers.md and the digits, at the recipe's
+learning rate, with a tenth of the training set held out. Results are appended to `--out`.
 """
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from auto import shown
 
 from activebias import METHODS, get_method
-from activebias.internal import FIRST_ROUNDS, MEMBERS, NUM_KNOTS, UNIFORM, Evidence, largest_loss, place_of
+from activebias.internal import FIRST_ROUNDS, MEMBERS, UNIFORM, Evidence, knot_means, largest_loss
+from activebias.lab import get_recipe
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.peer_rows import peer_rows
+from activebias.lab.protocol import Protocol
 from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.group import burn_in_lanes
 from activebias.lab.side_by_side.learning import StackedCurves
 from activebias.lab.side_by_side.training import Lane, SideBySide
 
-KNOTS = torch.arange(-5, 8, dtype=torch.float64).sigmoid()
+KNOTS = knot_means()
 NO_BOUND = 1e9
 
 
@@ -59,20 +63,33 @@ DESIGNS = {
     "clip4": Design("clip4"),
     "clip5": Design("clip5"),
     # The first epochs of learning: it begins as p̄ (1 - p̄).
-    "auto": Design("clip3.3", begins_as_rule=True),
+    "auto": Design("clip", begins_as_rule=True),
+    # A bound of the validation loss for every class, 1 - log of its share among the validation labels.
+    "class-bound": Design("clip by class", begins_as_rule=True),
     # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
     "hedge": Design("clip4", "hedge", uniform=0.0),
     "low-floor": Design(None),
 }
+# From log p, the share of the label's class, and the number of classes.
 LOSSES = {
-    "q1": lambda log_prob: 1 - log_prob.exp(),
-    "q.5": lambda log_prob: (1 - (0.5 * log_prob).exp()) / 0.5,
-    "q.25": lambda log_prob: (1 - (0.25 * log_prob).exp()) / 0.25,
-    "clip3": lambda log_prob: -log_prob.clamp(min=-3),
-    "clip4": lambda log_prob: -log_prob.clamp(min=-4),
-    "clip3.3": lambda log_prob: -log_prob.clamp(min=-largest_loss(10)),
-    "clip5": lambda log_prob: -log_prob.clamp(min=-5),
+    "q1": lambda log_prob, *_: 1 - log_prob.exp(),
+    "q.5": lambda log_prob, *_: (1 - (0.5 * log_prob).exp()) / 0.5,
+    "q.25": lambda log_prob, *_: (1 - (0.25 * log_prob).exp()) / 0.25,
+    "clip3": lambda log_prob, *_: -log_prob.clamp(min=-3),
+    "clip4": lambda log_prob, *_: -log_prob.clamp(min=-4),
+    "clip5": lambda log_prob, *_: -log_prob.clamp(min=-5),
+    "clip": lambda log_prob, _, num_classes: -log_prob.clamp(min=-largest_loss(num_classes)),
+    "clip by class": lambda log_prob, share, _: (-log_prob).minimum(1 - share.log()),
 }
+
+
+def class_shares(targets, counts, num_classes):
+    """Return for every label the share of its class among the labels of the lane that count."""
+    shares = torch.ones(targets.shape, device=targets.device)
+    for lane, counted in enumerate(counts):
+        number = torch.bincount(targets[lane][counted], minlength=num_classes) + 1.0
+        shares[lane][counted] = (number / number.sum())[targets[lane][counted]]
+    return shares
 
 
 def hedge(evidence, share):
@@ -103,9 +120,7 @@ class Tried(StackedCurves):
     def learn(self, epoch):
         """Measure, and write the curve of every lane."""
         means = self._memory.means(self._models)
-        knot = place_of(means).round().long()
-        count = torch.zeros(len(knot), NUM_KNOTS, dtype=torch.int64, device=knot.device)
-        count.scatter_add_(1, knot, torch.ones_like(knot))
+        knot, count = self._members(means)
         if self.losses and bool(self._due(epoch, count).any()):
             for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
                 self._measure(epoch, number, knot, count)
@@ -129,7 +144,9 @@ class Tried(StackedCurves):
     def _gradient(self, loss, counts):
         if self.validates:  # the first gradient
             self.validates = False
-            return super()._gradient(LOSSES[self.loss](-self.plain), counts)
+            num_classes = self._trials.dataset.num_classes
+            shares = class_shares(self.targets, counts, num_classes)
+            return super()._gradient(LOSSES[self.loss](-self.plain, shares, num_classes), counts)
         gradient = super()._gradient(loss, counts)
         self.norms.append(sum((each.double() ** 2).flatten(1).sum(1) for each in gradient).sqrt())
         residual = (1 - loss.detach().neg().exp()) ** 2 * counts  # about |p - y|²
@@ -139,7 +156,7 @@ class Tried(StackedCurves):
 
     def _losses(self, inputs, targets):
         loss, mask = super()._losses(inputs, targets)
-        self.plain = loss  # the parent bounds the loss of the validation part itself
+        self.plain, self.targets = loss, targets  # the parent bounds the validation part's loss itself
         return loss, mask
 
     def _curves(self, share):
@@ -180,35 +197,46 @@ def train(protocol, seeds, arguments):
     if arguments.designs:
         run.curves = Tried(lanes, trials, run.stack, run.memory, run._trial)
         run.curves.adopt([DESIGNS[name] for name in arguments.designs for _ in seeds])
-        run.curves.learn(recipe.burn_in - 1)
+        if recipe.burn_in:
+            run.curves.learn(recipe.burn_in - 1)
     while run.epoch < recipe.epochs:
         run.train_epoch()
     test, validation = (torch.stack(each, dim=1) for each in (run.test_error, run.validation_error))
-    print(f"\n{recipe.name}: {len(lanes)} models × {recipe.epochs} epochs, seeds {seeds[0]} to {seeds[-1]}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
         mine = slice(number * len(seeds), (number + 1) * len(seeds))
         errors, held = test[mine], validation[mine]
         # Of equal epochs the last, as in docs/peers.md.
         chosen = errors.gather(1, errors.shape[1] - 1 - held.flip(1).argmin(1, keepdim=True)).squeeze(1)
         found = {"best": errors.amin(1), "chosen": chosen, "last ten": errors[:, -10:].mean(1)}
-        text = "  ".join(
-            f"{key} {each.mean():6.3f} ± {each.std() / math.sqrt(len(each)):.3f}"
-            for key, each in found.items()
-        )
-        print(f"  {name:12} {text}", flush=True)
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
         record = {"row": recipe.name, "side": name, "seeds": list(seeds), "epochs": recipe.epochs}
         with arguments.out.open("a") as file:
             file.write(json.dumps(record | {key: each.tolist() for key, each in found.items()}) + "\n")
 
 
+def table(row, path):
+    """Print what is stored of a row: errors of every side, means over the seeds ± standard errors."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = [record for record in map(json.loads, lines) if record["row"] == row]
+    if not found:
+        print(f"\n{row}: not trained yet")
+        return
+    print(f"\n{row}\n| design | n | epochs | best % | chosen % | last ten epochs % |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for record in found:
+        errors = [shown(record[key]) for key in ("best", "chosen", "last ten")]
+        print(
+            f"| {' | '.join([record['side'], str(len(record['seeds'])), str(record['epochs']), *errors])} |"
+        )
+
+
 def main():
-    rows = peer_rows()
+    rows = peer_rows() | {"digits": Protocol.of(get_recipe("digits"), ())}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="+", choices=rows, required=True, metavar="ROW")
+    parser.add_argument("--rows", nargs="+", choices=rows, default=list(rows), metavar="ROW")
     parser.add_argument("--designs", nargs="*", choices=DESIGNS, default=list(DESIGNS), metavar="DESIGN")
     parser.add_argument("--baselines", nargs="*", choices=METHODS, default=["scan", "wd", "wtc"])
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=4, help="0: only print what is stored")
     parser.add_argument("--first-seed", type=int, default=2000)
     parser.add_argument("--epochs", type=int, help="for a try: so many epochs")
     parser.add_argument("--limit", type=int, help="for a try: so many examples")
@@ -218,7 +246,9 @@ def main():
     arguments = parser.parse_args()
     seeds = tuple(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
     for name in arguments.rows:
-        train(rows[name], seeds, arguments)
+        if seeds:
+            train(rows[name], seeds, arguments)
+        table(name, arguments.out)
 
 
 if __name__ == "__main__":
