@@ -93,6 +93,9 @@ Report.map = (() => {
   function wire() {
     wired = true;
     const plot = byId("map-plot");
+    // Plotly looks up the point under the pointer up to 50 ms late. While the button is pressed it would forget the
+    // point, and lose the click.
+    plot.on("plotly_beforehover", () => !plot._dragging);
     plot.on("plotly_hover", ({ points, event }) => Report.detail.showTip(points[0].customdata, event));
     plot.on("plotly_unhover", () => Report.detail.hideTip());
     plot.on("plotly_click", ({ points }) => Report.main.choose(points[0].customdata));
