@@ -71,7 +71,7 @@ def _row(protocol: Protocol, store: ResultStore) -> list[str]:
 def _facts(recipe: Recipe, trials: Sequence[TrialResult]) -> str:
     seeds, steps = _seeds(trials), steps_an_epoch(recipe)
     seconds = math.fsum(result.seconds for result in trials) / len(trials)
-    planned = "" if len(seeds) >= num_trials(recipe) else f" of {num_trials(recipe)} that are planned"
+    planned = "" if len(seeds) >= num_trials(recipe) else f" of {num_trials(recipe)} planned"
     together = [
         str(number) for number in sorted({result.details.get("side_by_side", 1) for result in trials})
     ]
@@ -81,7 +81,7 @@ def _facts(recipe: Recipe, trials: Sequence[TrialResult]) -> str:
         f"{recipe.epochs} epochs of {steps} steps with {recipe.batch_size} instances.",
         f"{', '.join(sorted({_machine(result) for result in trials}))};",
         f"{' and '.join(together)} models side by side.",
-        f"A model's share of their time is {seconds:.1f} s a trial",
+        f"A model's share of the group's time is {seconds:.1f} s a trial",
         f"and {1000 * seconds / (recipe.epochs * steps):.2f} ms a step.",
     ]
     return " ".join(parts)
@@ -101,9 +101,9 @@ def _passes() -> str:
     usual = Peer.passes
     others = "; ".join(f"`{peer.name}` {peer.passes}" for peer in PEERS.values() if peer.passes != usual)
     text = (
-        f"Passes a step: {usual}. Two peers need less: {others}. Here they too run the whole backward pass, "
-        "with weights of 0, and save no time. All sides train side by side in one group, which divides its "
-        "seconds equally: the tables do not show what a single peer costs."
+        f"Passes a step: {usual}. Two peers need less: {others}. Here both run the whole backward pass, with "
+        'weights of 0, and save no time. All sides of a row train at once, and "s a trial" divides their '
+        "time equally: the tables do not show the cost of a single peer."
     )
     return "\n" + textwrap.fill(text, _WIDTH, initial_indent="- ", subsequent_indent="  ")
 
@@ -113,30 +113,30 @@ def _filled(text: str) -> str:
 
 
 _QUESTION = """
-Is weighing by history better than the losses and samplers that people use today? Every side of these tables,
-ours and plain training included, gets the same search and the same trials."""
+Is weighing by history better than the losses and samplers that people use today? A peer is such a loss or
+sampler. A side of a table is a method, a peer, or both together (WTC+SCE). Every side, plain training (Scan)
+included, gets the same search and the same trials."""
 
 _PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as noisy as the rest.
 - Search: the learning rate of the recipe times 1/3, 1, 3 and 10, and two or three values of the side's own
   parameter, in short runs (40 % of the epochs, schedule and burn-in in proportion) with seed {_SEED}. The
-  best error on the held-out part decides. "Searched" is the budget: models × epochs.
-- Trials with the chosen setting, seeds 0 to 9 (residual nets 0 to 4) once a row is complete. "Test error" is
-  the error of the epoch with the lowest error on the held-out part (of equal epochs the last), whose mean is
-  "validation". "Best epoch" is the paper's metric, which looks at the test data. Errors are means ± standard
-  errors.
+  setting with the lowest error on the held-out part is chosen. "Searched" is the budget: models × epochs.
+- Trials: the chosen setting with seeds 0 to 9 (residual nets 0 to 4) once a row is complete.
+- "Validation" is the lowest error on the held-out part over the epochs. "Test error" is the error of that
+  epoch (of equal epochs the last) on the test data. "Best epoch" is the paper's metric, the lowest error on
+  the test data. Errors are means ± standard errors.
 - "Against Scan" and "against WTC" are differences in "test error", paired by seed, with the p-value of a
   t-test after Holm's correction over the column; bold below 0.05.
-- [`auto`](methods/auto.md) learns its curve, 13 numbers, from the held-out part that also decides. So no side
-  has more data than another, and `auto` trains on as many instances as the others. But its errors on that
-  part are a little too low ("validation"): do not compare them with those of other sides. The search compares
-  them only with those of other rates of `auto`. The test data is not looked at.
+- [`auto`](methods/auto.md) learns its curve, 13 numbers, from the held-out part that also chooses setting and
+  epoch. So `auto` has the same data as the other sides. But its "validation" is a little too low: do not
+  compare it with the "validation" of other sides. The search compares only rates of `auto` with each other.
 - InfoBatch saves no time here: it trains further passes in the steps that it saves.
 - The peers are in `src/activebias/lab/peers/`, one file each, with formula and source. The same comparison on
   another recipe: `activebias compare RECIPE --methods scan,wtc,gce,sce --search`."""
 
 _COMMANDS = """```sh
-python benchmarks/peers.py --device cuda --out results/peers --seconds 1500   # goes on where it stopped
-python -m activebias.lab.peer_page results/peers docs/peers.md                # this page: `make peers`
+python benchmarks/peers.py --device cuda --out results/peers --seconds 1500   # continues where it stopped
+python -m activebias.lab.peer_page results/peers docs/peers.md                # writes this page: `make peers`
 ```"""
 
 
