@@ -25,10 +25,10 @@ from activebias.validation import Validation
 
 
 class ActiveBias:
-    """Emphasises training instances by what the model has predicted for them so far (Algorithm 1).
+    """Emphasises training instances by the model's past predictions for them (Algorithm 1).
 
-    It holds the history of p(y|x) of every instance, the scores that follow from it, and where the epoch
-    stands. `loss` does everything for cross-entropy; `weigh`, or `weight` and `record`, serve other losses.
+    It holds the history of p(y|x) of every instance, the scores computed from it, and the position in the
+    epoch. `loss` does everything for cross-entropy; `weigh`, or `weight` and `record`, serve other losses.
 
     >>> bias = ActiveBias("wtc", num_instances=4, num_classes=2)
     >>> bias.set_epoch(0)
@@ -40,14 +40,14 @@ class ActiveBias:
         method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc, auto) or a `Method` of your own.
         num_instances: the length of the training set; in tagging, the number of its words.
         num_classes: the number of classes; every history starts with the entry 1 / num_classes.
-        burn_in: the epochs that only record. "auto" ends it when the error that you report stops improving.
+        burn_in: the epochs that only record. "auto" ends them when the error that you report stops improving.
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
-        max_weight: no instance weighs more; the mean over the data set stays 1. None for no bound.
+        max_weight: the largest weight of an instance; the mean weight stays 1. None for no bound.
         multi_label: an instance is a pair of an example and a class; `num_instances` counts the examples.
-        device: of history and scores. Give the model's: a step waits for a history on another device.
-        seed: of the order of instances; no global random state is used.
+        device: the device of history and scores. Give the model's: a step waits for another device.
+        seed: the seed of the order of instances; no global random state is used.
         history_file: a memory-mapped file for the history, overwritten; needs a window and the CPU.
         group: the process group whose ranks train together; None for all.
     """
@@ -137,9 +137,9 @@ class ActiveBias:
         return self._memory.emphasises and self.method.statistic is not None
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch (0-based). Saying the same epoch again changes nothing.
+        """Begin an epoch (0-based). Setting the same epoch again changes nothing.
 
-        On a GPU this is where a full history grows, so it waits for the device, once an epoch.
+        On a GPU a full history grows here, so the call waits for the device.
         """
         keep_out()
         epoch = checks.integer("epoch", epoch, at_least=0)
@@ -169,17 +169,17 @@ class ActiveBias:
         )
 
     def report_validation_error(self, error: float) -> None:
-        """Say what share of the validation examples (0 to 1) the model gets wrong; call it after an epoch.
+        """Report the share of wrong validation examples (0 to 1); call it after an epoch.
 
-        `burn_in="auto"` ends when three epochs in a row, not counting those at 1, brought no new best error.
-        A model that has its training set by heart early is warned of, once (`MemorisationWarning`); looking
-        waits for the device. The last report of an epoch counts. Several ranks go by the mean of theirs; they
-        form it in `set_epoch`: a checkpoint written before holds the error of the rank that wrote it.
+        `burn_in="auto"` ends when three epochs in a row, not counting errors of 1, brought no new best error.
+        A `MemorisationWarning` warns once of a model that memorises its training set early; this check waits
+        for the device. The last report of an epoch counts. Several ranks use the mean of their errors, from
+        the next `set_epoch` on: a checkpoint written before holds the error of the rank that wrote it.
         """
         self._validation.report(error, epoch=self._require_epoch(), history=self.history)
 
     def _visit(self, index: Any, found: losses.PerInstance) -> losses.Weights:
-        """Look up the weights, and remember the probabilities: of a step, when its last batch has come."""
+        """Look up the weights; record the probabilities of a step when its last batch has come."""
         self._require_epoch()
         if self._num_ranks > 1:
             checks.constant_share(found.share)
@@ -201,7 +201,7 @@ class ActiveBias:
         return losses.Weights(weights.value, number, None, self._num_ranks, padding_scale, place.num_real)
 
     def _exchange(self, handout: Handout | None = None) -> Exchange | None:
-        """Return how to bring the visits of all ranks together; with a handout, without waiting for a GPU."""
+        """Return a function that gathers the visits of all ranks; with a handout it never waits for a GPU."""
         if self._num_ranks == 1:
             return None
         size = None if handout is None else handout.plan.batch_size * (self._num_labels or 1)
@@ -267,5 +267,5 @@ class ActiveBias:
         write_checkpoint(self.state_dict(), path)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Read what `save` wrote."""
+        """Load a state that `save` wrote."""
         self.load_state_dict(read_checkpoint(path))

@@ -43,7 +43,7 @@ def _checksums() -> Iterator[None]:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what `write_checkpoint` wrote; no code in the file is ever run."""
+    """Read a file of `write_checkpoint`; no code in the file is ever run."""
     try:
         with ZipFile(path) as file:  # torch does not compare the checksums
             if (record := file.testzip()) is not None:
@@ -61,7 +61,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def settings_of(bias: "ActiveBias") -> dict[str, Any]:
-    """Return what a state must have in common with the bias that loads it."""
+    """Return the settings that a state must share with the bias that loads it."""
     return {
         "method": bias.method.name,
         "order": bias.method.order,
@@ -81,8 +81,8 @@ def settings_of(bias: "ActiveBias") -> dict[str, Any]:
 def state_of(bias: "ActiveBias") -> dict[str, Any]:
     """Return a copy of everything: history, scores, epoch, position and generator. Never communicates.
 
-    Visits that wait for the rest of their step are part of it on a single rank. On several they are each
-    rank's own, which a state that all ranks load cannot hold.
+    On a single rank it includes the visits that wait for the rest of their step. On several ranks each rank
+    has its own waiting visits, so a state that all ranks load leaves them out.
     """
     return {
         "format": FORMAT,
@@ -95,7 +95,7 @@ def state_of(bias: "ActiveBias") -> dict[str, Any]:
 
 
 def load_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
-    """Go on where `state_dict` stood. A state that does not fit is refused and changes nothing."""
+    """Load a state of `state_dict`. A state that does not fit is refused and changes nothing."""
     check_state(bias, state)
     bias._memory.load_state_dict(state, waiting=bias._ranks.rank() == 0)
     bias._order.load_state_dict(state["order"])

@@ -1,4 +1,4 @@
-"""What a user passes in, made into what the method works on; or an error that names the fix."""
+"""Convert and check the user's arguments; errors name the fix."""
 
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -125,8 +125,8 @@ def constant_share(share: torch.Tensor | None) -> None:
 def _moved(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     if tensor.dtype == dtype and tensor.device == device:
         return tensor  # as `to` would, but it takes a microsecond to find out
-    # A GPU works in order: whoever reads a copy there comes after it. On the CPU, where the history may stay
-    # while the model is on a GPU, a copy that nobody waits for would be read before it has come.
+    # A GPU works in order, so a copy to it arrives before the next kernel reads it. A copy to the CPU must be
+    # waited for: the history may stay on the CPU while the model is on a GPU.
     return tensor.to(device=device, dtype=dtype, non_blocking=device.type != "cpu")
 
 
@@ -212,8 +212,8 @@ class Batch(NamedTuple):
 def to_compare(index: Any) -> np.ndarray | None:
     """Return an index that can be compared with the items handed out, as an array on the CPU.
 
-    Return None for an index on a GPU, where looking would wait, and for words, which do not tell their
-    sentences.
+    Return None for an index on a GPU, where reading it would wait, and for words, whose numbers do not show
+    their sentences.
     """
     if isinstance(index, torch.Tensor) and not index.is_cpu:
         return None
@@ -229,10 +229,10 @@ def batch(
     history: "PredictionHistory",
     num_labels: int | None = None,
 ) -> Batch:
-    """Return visits to `history`. On a GPU values are not looked at: visits that cannot be are skipped.
+    """Return visits to `history`. On a GPU values are not checked here: unusable visits are skipped later.
 
     Without `prob`, `losses` are -log p(y|x), and `mask` holds the targets. With `num_labels` an index stands
-    for so many labels of an example, each of which is an instance.
+    for an example with that many labels, each of which is an instance.
     """
     given, items = index, index_tensor(index, history.device)
     index = labels_of(items, num_labels)
@@ -285,7 +285,7 @@ def _clipped(prob: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 
 
 def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> None:
-    """Refuse two tensors that do not speak of the same instances."""
+    """Refuse two tensors that do not have the same instances."""
     if first.shape != second.shape:
         raise ValueError(
             f"Expected `{first_name}` and `{second_name}` to have the same shape, but got "
@@ -367,7 +367,7 @@ def is_probability(prob: Array) -> Array:
 
 
 def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
-    """Refuse what a user's own statistic must not return. On a GPU only its shape is looked at."""
+    """Refuse invalid scores of a user's own statistic. On a GPU only their shape is checked."""
     if not isinstance(scores, torch.Tensor) or scores.shape != count.shape:
         shape = getattr(scores, "shape", None)
         returned = repr(scores) if shape is None else f"a {type(scores).__name__} of shape {tuple(shape)}"
@@ -375,7 +375,7 @@ def own_scores(name: str, scores: Any, count: torch.Tensor) -> torch.Tensor:
             f"The statistic of method {name!r} must return a tensor with one score per instance, shape "
             f"{tuple(count.shape)}, but returned {returned}."
         )
-    # What float32 cannot hold would be infinite from now on.
+    # A score beyond float32 would be infinite from now on.
     usable = scores.device.type != "cpu" or bool(((scores >= 0) & scores.float().isfinite()).all())
     if not usable:
         raise ValueError(f"The statistic of method {name!r} must return finite scores of at least 0.")

@@ -1,6 +1,6 @@
 """The command `activebias`, put together from the modules of `activebias.commands`.
 
-What a command needs is imported inside it, so that `activebias --help` loads neither torch nor the lab.
+A command imports its modules when it runs, so that `activebias --help` loads neither torch nor the lab.
 """
 
 import sys

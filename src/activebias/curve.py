@@ -29,7 +29,7 @@ FIRST_ROUNDS = 3  # of measuring alignments, the first time
 
 
 class Evidence(NamedTuple):
-    """Decayed sums over the alignments of the knots, and of the parts of them that were known: (…, knots)."""
+    """Decayed sums of the alignments of the knots, and of how far each was measured: (…, knots)."""
 
     total: torch.Tensor
     weight: torch.Tensor
@@ -64,10 +64,10 @@ class Evidence(NamedTuple):
         return mean.clamp(max=most)
 
     def mixed(self, share: torch.Tensor, num_epochs: Array | int) -> torch.Tensor:
-        """Return the learnt scores, and of the rule p̄ (1 - p̄) what the evidence leaves to it.
+        """Return the learnt scores, mixed with the rule p̄ (1 - p̄).
 
-        The rule's part falls in the first epochs of learning: there the model changes much, and the curve
-        with it.
+        The share of the rule falls in the first epochs of learning, in which the model and the curve still
+        change much.
         """
         rule = rule_scores().to(share.device)
         rule = rule / (share * rule).sum(-1, keepdim=True)
@@ -168,7 +168,7 @@ class Curve:
 
     def __init__(self, device: torch.device) -> None:
         """Begin with the curve of `wtc`."""
-        # A CUDA graph holds its address.
+        # A CUDA graph holds the address of the scores.
         self.scores: Array = native(rule_scores().to(device))
         self.evidence = Evidence.none()
         self.num_learnt = 0
@@ -215,7 +215,7 @@ class Curve:
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood."""
+        """Load a state of `state_dict`."""
         as_tensor(self.scores).copy_(state["scores"])
         self.evidence = Evidence(state["total"].clone(), state["weight"].clone())
         self.num_learnt = state["num_learnt"]

@@ -51,7 +51,7 @@ class Ranks:
         return all_index.reshape(-1), all_prob
 
     def summed(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Return the sums of the ranks' tensors, where these are; one rank has its own."""
+        """Return the sum of the tensors of all ranks, on the device of `numbers`."""
         if self.number() == 1:
             return numbers
         message = numbers.to(self._device_of_messages(numbers.device), copy=True)

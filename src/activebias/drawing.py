@@ -73,7 +73,7 @@ class BlockSums:
             # Rounding must not carry the target past the block's end, where the padding is.
             end = cumulative[..., -1]
             target = xp.minimum(target, xp.nextafter(end, xp.zeros_like(end)))
-            # Where every score is 0 there is no place to find; the caller does not use it, but it must exist.
+            # If every score is 0, the caller does not use the index, but it must be valid.
             inside = xp.where(end > 0, (cumulative <= target[..., None]).sum(-1), 0)
             below = cumulative.reshape(-1)[first + (inside - 1).clip(0)]
             target = target - xp.where(inside > 0, below, 0)
@@ -84,7 +84,7 @@ class BlockSums:
 def draw(sums: BlockSums, num_instances: int, uniform: Array, part: float = 0.5) -> Array:
     """Draw from P: below `part` a uniform number picks uniformly, above it in proportion to the score."""
     scored = sums.draw(((uniform - part) / (1 - part)).clip(0))
-    # Where every score is 0 the other part has nothing to choose by: all of it is uniform.
+    # If every score is 0, all draws are uniform.
     by_score = (uniform >= part) & (sums.total() > 0)
     return namespace(uniform).where(by_score, scored, _anywhere(num_instances, uniform, part))
 

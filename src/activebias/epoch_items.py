@@ -1,4 +1,4 @@
-"""The items of one epoch by their position: a permutation, or draws that go on from where they stand."""
+"""The items of one epoch by their position: a permutation, or draws that continue from a position."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -8,7 +8,7 @@ import torch
 
 Draw = Callable[[int, torch.Generator], torch.Tensor]
 
-# Draws that are made at a time only to be passed over.
+# Draws before the position, made at a time only to move the generator on.
 PASSED_OVER_AT_ONCE = 2**20
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what is written there takes its place when the block ends.
+    """Yield a temporary path beside `path`, which replaces `path` when the block ends.
 
-    An error in the block leaves what was there before, and nothing else. After a power cut a file is the
+    An error in the block leaves `path` as it was, and no temporary file. After a power cut a file is the
     old one or the whole new one. With `folder` the temporary path is an empty folder. The folders around
     `path` are made.
 
@@ -43,7 +43,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what writers of `path` that were killed left beside it."""
+    """Remove the temporary files of killed writers of `path`."""
     for leftover in path.parent.glob(f".{path.name}.*"):
         _discard(leftover)
 

@@ -1,4 +1,4 @@
-"""The bookkeeping of a step on a GPU, where looking at a value would wait: one CUDA graph a step."""
+"""The bookkeeping of a step on a GPU, where reading a value would wait: one CUDA graph a step."""
 
 from collections.abc import Callable
 
@@ -102,7 +102,7 @@ class GpuSteps:
         return tuple(found)
 
     def _loss_step(self, index: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> Tensors:
-        """Do the same for cross-entropy losses, -log p(y|x), and their targets."""
+        """Look up and append a step of cross-entropy losses, -log p(y|x), and their targets."""
         return self._step(index, torch.exp(-losses), targets != IGNORED)
 
     def _idle_visits(self, shape: Shape) -> Tensors:

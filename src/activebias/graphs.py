@@ -1,7 +1,7 @@
 """A step's bookkeeping as CUDA graphs: some ninety small kernels, launched by one call.
 
 An eager training step on a GPU is often bound by the host that launches its kernels, and ninety more would
-show. Nothing here computes anything: the functions are those that a CPU runs, recorded and replayed.
+show. This module records and replays the functions that a CPU runs, and computes nothing itself.
 """
 
 import gc
@@ -27,7 +27,7 @@ class _Recorded(NamedTuple):
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect before and not during a capture: freeing an older graph in the middle of it would break it."""
+    """Collect garbage before a capture: freeing an older graph during a capture would break the capture."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -41,8 +41,8 @@ def no_garbage_collection() -> Iterator[None]:
 class Graphed:
     """Calls `function`, from a graph where there is one for the inputs' shape.
 
-    All inputs have one shape. `idle(shape)` makes inputs that leave no trace in the state: recording a
-    graph has to run what it records.
+    All inputs have one shape. Recording a graph calls `function`, so `idle(shape)` makes inputs for it that
+    leave no trace in the state.
     """
 
     def __init__(self, function: Callable[..., Tensors], idle: Callable[[Shape], Tensors]) -> None:
@@ -53,14 +53,14 @@ class Graphed:
         self._seen: Counter[Shape] = Counter()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the graphs out of a pickle or deep copy: they speak of this object's storage."""
+        """Leave the graphs out of a pickle or deep copy: they hold addresses of this object's storage."""
         return {**vars(self), "_graphs": {}}
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
-        """Return what the function returns; the next call may overwrite it."""
+        """Return the result of the function; the next call may overwrite it."""
         shape = tuple(inputs[0].shape)
         recorded = self._graphs.get(shape)
-        # Inside a graph of the user's the kernels themselves are wanted.
+        # A graph of the user's must capture the kernels themselves.
         if recorded is None or torch.cuda.is_current_stream_capturing():
             self._seen[shape] += 1
             return self._function(*inputs)
@@ -70,7 +70,7 @@ class Graphed:
         return recorded.outputs
 
     def forget(self) -> None:
-        """Drop all graphs, because the storage they speak of has moved."""
+        """Drop all graphs, because the storage whose addresses they hold has moved."""
         self._seen.update(dict.fromkeys(self._graphs, OFTEN))
         self._graphs.clear()
 

@@ -17,8 +17,8 @@ from activebias.rows import RaggedRows, ragged
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
-# Instances read at a time: at 100 million of them, copies of everything would not fit. Fewer are read where
-# one has more than so many entries.
+# CHUNK instances are read at a time: at 100 million instances a copy of everything would not fit. Fewer are
+# read if an instance has more than MANY_ENTRIES entries.
 CHUNK, MANY_ENTRIES = 2**18, 128
 
 
@@ -165,7 +165,7 @@ class PredictionHistory:
 
     @property
     def layout(self) -> tuple[int, int, bool] | None:
-        """What a CUDA graph that holds `append` must go by: it is of no use when this changes."""
+        """The storage that a CUDA graph of `append` depends on: drop the graph when this changes."""
         return None if self._rows is None else self._rows.layout
 
     @property
@@ -230,7 +230,7 @@ class PredictionHistory:
             self._count[self.num_instances] = 1
 
     def rows(self, index: Array) -> tuple[Array, Array]:
-        """Return what `put_back` needs to undo an `append` to `index`."""
+        """Return the rows of `index`, with which `put_back` undoes an `append`."""
         # An entry of a full history stands behind the others, and is gone with its count.
         return None if self._rows is not None else self._table[index], self._count[index]
 
@@ -243,7 +243,7 @@ class PredictionHistory:
     def entries(self, index: Array) -> tuple[Array, Array]:
         """Return the stored probabilities of `index`, (…, L) in no order, and how many of the L count.
 
-        This is what `estimate` takes. On a CPU the arrays are NumPy's.
+        `estimate` takes both. On a CPU the arrays are NumPy's.
         """
         xp = torch if isinstance(index, torch.Tensor) else np
         count = xp.asarray(self._count[index], dtype=xp.int64, device=index.device)
@@ -294,7 +294,7 @@ class PredictionHistory:
         return as_tensor(decode(self._values[first + (self._count[rows] - 1) % room], self.storage))
 
     def _place_of(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what `_place` does, as tensors."""
+        """Return the result of `_place` as tensors."""
         first, room = self._place(native(index))
         return as_tensor(first), torch.full_like(index, room) if isinstance(room, int) else as_tensor(room)
 
@@ -308,7 +308,7 @@ class PredictionHistory:
             self._rows.make_room(self._count, num_entries)
 
     def make_room_for_draws(self, expected: torch.Tensor) -> None:
-        """Make room on a GPU for an epoch that visits each instance about so often, (N,); waits for it.
+        """Make room on a GPU for the `expected` visits (N,) of the instances in an epoch; waits for the GPU.
 
         A row that gets more visits moves in the step.
         """
@@ -359,7 +359,7 @@ class PredictionHistory:
             )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load a state of `state_dict`."""
         self.check_state(state)
         self._num_overwritten = state["num_overwritten"]
         as_tensor(self._count)[:-1] = state["count"].to(self.device)

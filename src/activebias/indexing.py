@@ -128,7 +128,7 @@ def _default_collate(samples: list[Any]) -> Any:
     fields = {
         field.name: _default_collate([getattr(sample, field.name) for sample in samples])
         for field in dataclasses.fields(first)
-        if field.init  # what the constructor does not take, it makes
+        if field.init  # the constructor sets the other fields itself
     }
     return type(first)(**fields)
 

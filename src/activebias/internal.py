@@ -1,4 +1,4 @@
-"""The door of the core for our own rooms: what they use beyond the public names of `activebias`.
+"""The names of the core that our own rooms use besides the public names of `activebias`.
 
 A room imports from `activebias` and from here, and from no other module of the core. Nothing here is meant
 for users, and it may change without notice.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MEMBERS = 64  # training instances of a knot, each time
 VALIDATION = 1024  # validation examples, each time
-# Small data sets learn in every so-many-th epoch, so that learning takes this part of the examples trained.
+# Small data sets learn in some epochs only, so that learning takes this share of the examples trained.
 PART = 0.05
 
 Forward = Callable[[nn.Module, Any], tuple[torch.Tensor, torch.Tensor]]
@@ -196,7 +196,7 @@ def weights_at(bias: "ActiveBias", means: Sequence[float]) -> list[float]:
 
 
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
-    """Say once that `auto` has learnt nothing, when a whole epoch was emphasised without."""
+    """Warn once if `auto` has emphasised a whole epoch without having learnt."""
     curve, begin = bias._memory.curve, bias.burn_in_end
     emphasised = bias.epoch is not None and begin is not None and epoch > begin
     if curve is None or curve.last_epoch is not None or curve.has_warned or not emphasised:
@@ -269,7 +269,7 @@ def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
 def largest_loss(num_classes: int) -> float:
     """Return the bound of the validation loss, that of a probability of 1 / (e · num_classes).
 
-    A label to which the model gives so little is wrong, or beyond the model: it has no gradient.
+    A label with a lower probability is wrong, or too difficult for the model: it has no gradient.
 
     >>> round(largest_loss(10), 2)
     3.3
@@ -278,7 +278,7 @@ def largest_loss(num_classes: int) -> float:
 
 
 def rounds_between(cost: int, num_training: int) -> int:
-    """Return the epochs from one time to the next, so that `cost` examples are PART of those trained."""
+    """Return the epochs between two rounds of learning: a round of `cost` examples is PART of theirs."""
     return math.ceil(cost / (PART * num_training))
 
 

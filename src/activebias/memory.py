@@ -28,7 +28,7 @@ INSTANCES_PER_DRAW = 64
 class Scores:
     """s_i of all instances and Σs, kept up to date batch by batch: the data set is never scanned.
 
-    A method without a statistic has no scores to keep: everything is as if all were 0.
+    A method without a statistic keeps no scores: all scores count as 0.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Scores:
         checks.stored("num_positive", state["num_positive"], (), torch.int64)
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load a state of `state_dict`."""
         as_tensor(self._values)[: self.num_instances] = state["values"].to(self.device)
         as_tensor(self._total).copy_(state["total"])
         as_tensor(self._num_positive).copy_(state["num_positive"])
@@ -162,7 +162,7 @@ class InstanceMemory:
     """Histories and the scores that follow from them, for one method.
 
     The visits of a step wait until the step is complete (gradient accumulation brings them in parts), and are
-    taken in together: Algorithm 1 computes the weights of a batch from what was known before it.
+    taken in together: Algorithm 1 computes the weights of a batch from the histories before it.
 
     On a CPU input has been checked, and errors were raised. On a GPU looking would wait for the device:
     visits that cannot be used go to the history's last row, which does not count, and are counted as skipped.
@@ -278,7 +278,7 @@ class InstanceMemory:
         return torch.cat(indices), torch.cat(probs)
 
     def _append(self, index: Array, prob: Array) -> tuple[torch.Tensor, ...]:
-        """Append p_t to the histories, then let s, ε, P and v follow."""
+        """Append p_t to the histories, then update s, ε, P and v."""
         if len(index) == 0:
             return ()
         before = self.history.rows(index) if self._is_own else None
@@ -360,7 +360,7 @@ class InstanceMemory:
             checks.index_range(index, self.num_instances)
 
     def load_state_dict(self, state: dict[str, Any], *, waiting: bool) -> None:
-        """Take over what `state_dict` returned.
+        """Load a state of `state_dict`.
 
         The waiting visits are those of all ranks: only one rank takes them over (`waiting`), and brings them
         into the exchange. A new iteration of the epoch drops them.

@@ -22,10 +22,10 @@ Weighting = Literal["equal", "emphasis", "importance"]
 
 @dataclass(frozen=True)
 class Method:
-    """How to emphasise: a statistic s of each instance, what order it gives and what weight.
+    """How to emphasise: a statistic s of each instance, and the order and the weight that follow from s.
 
     A method of your own needs a name and a statistic, a function from an `Estimate` of tensors to scores ≥ 0,
-    one per instance and from its own estimate alone (which others are scored with it is chance):
+    one per instance and from its own estimate alone (the other instances of a call are arbitrary):
 
     >>> by_variance = Method("wvar", statistic=lambda e: e.variance, weights="emphasis")
     """

@@ -1,4 +1,4 @@
-"""What is worth logging about a bias, as plain floats."""
+"""Numbers of a bias for loggers, as plain floats."""
 
 import math
 from typing import TYPE_CHECKING
@@ -36,8 +36,8 @@ def describe(bias: "ActiveBias") -> str:
 def metrics(bias: "ActiveBias") -> dict[str, float]:
     """Return numbers worth logging; reads every history, and waits for the device.
 
-    The effective sample size is (Σe)² / Σe² of what the method emphasises by, draws or weights: the number
-    of instances that an equal emphasis would need to be as varied.
+    The effective sample size is (Σe)² / Σe², where e is the emphasis of an instance, by draws or by weights.
+    It is the number of instances if all e are equal, and lower if they differ.
     """
     bias._require_epoch()
     draws = bias.method.order == "emphasis" and bias.emphasises

@@ -364,7 +364,7 @@ class EpochOrder:
         torch.Generator("cpu").set_state(state["generator"])  # raises if it is none
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood."""
+        """Load a state of `state_dict`."""
         self.epoch, self.num_items = state["epoch"], state["num_items"]
         self._begin()
         self.position, self._come = state["position"], state["come"]

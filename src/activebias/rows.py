@@ -7,11 +7,11 @@ import torch
 
 from activebias._arrays import Array, as_tensor, namespace, native
 
-# A row begins at a whole unit of so many entries: units are copied faster than entries, and the number of a
-# unit fits into four bytes.
+# The entries of a unit. A row begins at a whole unit: units are copied faster than entries, and the number of
+# a unit fits into four bytes.
 UNIT = 4
 
-# Rows, and the array behind them, have room for about one more entry in so many.
+# Rows, and the array behind them, have spare room of about one entry for this many entries.
 SHARE = 16
 
 # Entries that have room behind the rows on a GPU in any case: small data sets need no more.
@@ -42,8 +42,8 @@ class RaggedRows:
         self._room: Array = native(torch.ones_like(start))
         self._end: Array = native(torch.full((), num_rows + 1, dtype=torch.int64, device=device))
         self.values: Array = native(torch.zeros((num_rows + 2) * UNIT, dtype=dtype, device=device))
-        # No row has room for more, and behind the last row the array goes on for so many entries: so many
-        # can be read from the beginning of any row.
+        # The most entries that a row has room for. The array goes on for `width` entries behind the last row,
+        # so that `width` entries can be read from the beginning of any row.
         self.width = UNIT
         self._moves_in_step = False
         # On a CPU, the units of every row while all rows have the same number and stand in order, else 0.
@@ -56,7 +56,7 @@ class RaggedRows:
 
     @property
     def layout(self) -> tuple[int, int, bool]:
-        """What a CUDA graph holds of the rows: a graph must go when it changes."""
+        """The storage that a CUDA graph holds: drop the graph when this changes."""
         return len(self.values), self.width, self._moves_in_step
 
     def room(self) -> Array:
@@ -116,7 +116,7 @@ class RaggedRows:
         self.width = width
 
     def _make_place_in_step(self, index: torch.Tensor, first: torch.Tensor, after: torch.Tensor) -> None:
-        """Do so without waiting for a GPU; a row that finds no place stays."""
+        """Move rows without waiting for a GPU; a row that finds no place stays."""
         units, widest, nowhere = self.values.view(-1, UNIT), self.width // UNIT, len(self._room) - 1
         used, limit = self._room[index].long(), min(LARGEST_MOVED // UNIT, widest - 1)
         moves = first & (after > used * UNIT) & (used <= limit) & (index < nowhere)
@@ -179,7 +179,7 @@ class RaggedRows:
         return torch.cat([as_tensor(self.values[each]) for each in self._positions(count)])
 
     def load(self, values: torch.Tensor, count: Array) -> None:
-        """Take over what `joined` returned."""
+        """Load the entries that `joined` returned."""
         wanted, first = with_share(count), 0
         if isinstance(count, torch.Tensor) and not self._moves_in_step:
             # A graph of the user's may hold the array: rows share all of it, because none will get more.
@@ -198,7 +198,7 @@ class RaggedRows:
             yield ragged(start * UNIT, count[part])
 
     def fits(self, count: torch.Tensor) -> bool:
-        """Return whether so many entries in each row, but the last, can be loaded in place."""
+        """Return whether `count` entries of every row but the last can be loaded in place."""
         wanted = with_share(torch.cat([count, count[:1]]))
         return self._needed(wanted, self.width) <= len(self.values) and int(wanted.max()) <= self.width
 
@@ -254,7 +254,7 @@ def _units(values: Array) -> Array:
 
 
 def with_share(count: Array) -> Array:
-    """Return room for so many entries and some more: few copies, and little waste."""
+    """Return the number of entries and some spare room: few copies, and little waste."""
     return count + count // SHARE
 
 

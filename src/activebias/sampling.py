@@ -90,11 +90,11 @@ class EmphasisSampler(DistributedSampler[int]):
         self.bias.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: where the epoch stands is part of the bias's own state."""
+        """Return nothing: the position in the epoch is part of the bias's own state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take nothing over: the bias's own state says where to go on."""
+        """Load nothing: the bias's own state has the position in the epoch."""
 
 
 def make_sampler(
@@ -110,7 +110,7 @@ def make_sampler(
     """Return a torch sampler of this bias, for a DataLoader.
 
     Args:
-        bias: goes by the plan of its latest sampler.
+        bias: it follows the plan of its latest sampler.
         batch_size: the instances of one optimiser step on this rank, accumulated ones included; the
             DataLoader's batch size must divide it. Draws, and updates of the scores, come in batches of
             this size. A last step that `drop_last` leaves incomplete is counted in by the next `set_epoch`:

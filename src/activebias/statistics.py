@@ -114,7 +114,7 @@ def middle_two(values: Array, count: Array) -> tuple[Array, Array]:
 
 
 def select_middle_two(values: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `middle_two` does without sorting: torch's median is the lower of the two.
+    """Return the result of `middle_two` without sorting: torch's median is the lower of the two.
 
     The upper one is the same where more than half of the values are not above it, else the next larger.
     """

@@ -1,4 +1,4 @@
-"""What the validation error decides: when an automatic burn-in ends, and whether the model memorises."""
+"""Follow the validation error: end an automatic burn-in, and warn of a model that memorises."""
 
 import math
 import warnings
@@ -18,8 +18,8 @@ PATIENCE = 3
 # never learns must not prolong the burn-in in silence, so after this many such epochs there is a warning.
 NOTHING_RIGHT_EPOCHS = 10
 
-# The paper's failure case is "100 % training accuracy within a few epochs". The wrong labels that any real
-# training set has, and p ≤ ½ for a right answer among many classes, leave a little to it.
+# The paper's failure case is "100 % training accuracy within a few epochs". The bound is above 0 because real
+# training sets have some wrong labels, and a right answer among many classes may have p ≤ ½.
 MEMORISED = 0.01
 FEW_EPOCHS = 10
 # A validation error within this much of the training error is that of an easy task, not of memorising.
@@ -119,7 +119,7 @@ class Validation:
             )
 
     def end_epoch(self, next_epoch: int, ranks: Ranks) -> None:
-        """Decide whether an automatic burn-in is over; the ranks take the mean of what they reported."""
+        """Decide whether an automatic burn-in is over; the ranks take the mean of their errors."""
         latest, self._latest = self._latest, None
         if self.burn_in_end is not None:
             return
@@ -167,7 +167,7 @@ class Validation:
             raise TypeError(f"Expected `has_warned` to be a bool, but got {state['has_warned']!r}.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` stood."""
+        """Load a state of `state_dict`."""
         self.burn_in_end, self._errors = state["burn_in_end"], list(state["errors"])
         self._latest, self._num_unreported = state["latest"], state["num_unreported"]
         self._has_warned = bool(state["has_warned"])
