@@ -95,8 +95,8 @@ def learn_curve(
         )
     if parts[0].dataset is parts[1].source:
         warnings.warn(
-            "`validation` is the training set or a part of it, and its loss falls with every instance that is "
-            "memorised: give `bias.learn` examples that are not trained on.",
+            "`validation` is the training set or a part of it, and its loss falls with every instance that "
+            "is memorised: give `bias.learn` examples that are not trained on.",
             stacklevel=2,
         )
     device = parameters[0].device

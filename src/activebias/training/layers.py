@@ -22,8 +22,8 @@ def truncated_normal(std: float, generator: torch.Generator) -> Initialiser:
     True
     """
 
-    # Not `nn.init.trunc_normal_`: in torch 2.13 it draws in another way than in 2.11, which trained most of the
-    # stored trials. A seed must begin from the same weights with every torch.
+    # Not `nn.init.trunc_normal_`: in torch 2.13 it draws in another way than in 2.11, which trained most of
+    # the stored trials. A seed must begin from the same weights with every torch.
     edge = math.erf(math.sqrt(2))
 
     def initial(shape: Sequence[int]) -> Tensor:

@@ -132,7 +132,7 @@ def test_truncated_normal_weights(row):
 
 
 def test_a_seed_has_the_same_truncated_normal_weights_with_every_torch():
-    """The stored trials began from these weights (torch 2.11); `nn.init.trunc_normal_` of 2.13 draws others."""
+    """The stored trials (torch 2.11) began from these; `nn.init.trunc_normal_` of torch 2.13 draws others."""
     weights = truncated_normal(0.1, torch.Generator().manual_seed(0))((4,))
     expected = torch.tensor([-0.000895651, 0.069354959, -0.124154732, -0.104170956])
     torch.testing.assert_close(weights, expected, rtol=1e-6, atol=0)
