@@ -189,9 +189,9 @@ def _last_epochs_by_other_errors(rows: Sequence[PaperRow]) -> str:
     here, there, opposite = _sums([row.apart(metric, stderr_of) for row in stated], 3)
     return (
         "In the last ten epochs the paper's standard errors are mostly far below those of its best error, "
-        "and below ours for as many trials. Presumably they treat every epoch as a trial. If we take the paper's "
-        f"standard errors of the best error instead, {held} of {total} comparisons hold; of the others, "
-        f"{_apart_text(here, there, opposite)}."
+        "and below ours for as many trials. Presumably they treat every epoch as a trial. If we take the "
+        f"paper's standard errors of the best error instead, {held} of {total} comparisons hold; of the "
+        f"others, {_apart_text(here, there, opposite)}."
     )
 
 
