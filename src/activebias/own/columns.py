@@ -31,12 +31,16 @@ MOST_WORDS = 512
 @final
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its values, its role, and a note for the user ("" if there is none)."""
+    """A column of the table: its values, its role, and a note for the user ("" if there is none).
+
+    A column that `identifies` the rows is not trained on. It tells its owner which row is meant.
+    """
 
     name: str
     role: Role
     values: Any
     note: str = ""
+    identifies: bool = False
 
 
 def read_column(series: "Series") -> Column:
@@ -128,7 +132,9 @@ def _number(name: str, values: "Series", note: str) -> Column:
     if present.nunique() == 1 and len(present) == len(values):
         return Column(name, "nothing", values, f"Column {name!r} has only one value: it is not used.")
     if len(present) == len(values) > 2 and _counts(values.to_numpy()):
-        return Column(name, "nothing", values, f"Column {name!r} only counts the rows: it is not used.")
+        note = f"Column {name!r} only counts the rows: it is not used."
+        is_row = np.array_equal(values, np.arange(len(values)))  # as the column `row` of the audit
+        return Column(name, "nothing", values, note, identifies=not is_row)
     return Column(name, "number", values, note)
 
 
@@ -161,7 +167,7 @@ def _words(name: str, series: "Series", words: "Series") -> Column:
         identifier = f"Column {name!r} names every row (an identifier): it is not used."
         if find_writing(words) is not None or unclear_date(present) is not None:
             identifier = _note_words_used(name, present, words, "not used, as an identifier")
-        return Column(name, "nothing", series, identifier)
+        return Column(name, "nothing", series, identifier, identifies=True)
     return as_categories
 
 

@@ -134,11 +134,13 @@ class Inputs:
 
     `images` are uint8, (N, H, W) or (N, H, W, 3), as in training. `rows` is a data frame with one row per
     instance. It has the columns of a table (text columns first), or the column `word` in tagging.
+    `identifiers` has the texts of the columns that identify the rows of a table; they are not trained on.
     """
 
     images: NDArray[np.uint8] | None = None
     names: tuple[str, ...] | None = None
     rows: "DataFrame | None" = None
+    identifiers: "DataFrame | None" = None
 
     def __post_init__(self) -> None:
         """Raise unless either images or rows are given."""

@@ -108,6 +108,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None.
 
+    The columns that identify the rows of a table come behind `row`. No two columns have the same name: an
+    identifier with the name `index` is `index_` here.
+
     With `by_class` the most suspicious instance of every label comes first, then the second of every label,
     and so on: a large class with few wrong labels is audited too.
     """
@@ -124,11 +127,12 @@ def rows(
     }
     suspected, conflict, validates = found.suspected, instances.conflict, instances.in_validation
     ranks, order = class_ranks(found, instances.label), found.order
+    identifiers = _identifiers(inputs)
     if by_class:
         order = order[np.argsort(ranks[order], kind="stable")]
     for index in order[:limit].tolist():
+        place = {name: values[index] for name, values in places.items()}
         row: dict[str, Any] = {
-            **{name: values[index] for name, values in places.items()},
             "label": names[instances.label[index]],
             "believed": names[instances.believed[index]],
             "score": _known(found.score[index]),
@@ -140,8 +144,19 @@ def rows(
             "visits": int(found.visits[index]),
             "index": index,
             "position": int(instances.position[index]),
+            "instance": describe(index),
         }
-        yield row | {"instance": describe(index)}
+        for name, values in identifiers.items():
+            while name in place or name in row:
+                name += "_"
+            place[name] = values[index]
+        yield place | row
+
+
+def _identifiers(inputs: Inputs) -> dict[str, list[str | None]]:
+    """Return the cells of the columns that identify the rows, by their names; missing cells are None."""
+    frame = inputs.identifiers
+    return {} if frame is None else {name: frame[name].replace({np.nan: None}).tolist() for name in frame}
 
 
 def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequence[Any]]:
