@@ -282,6 +282,7 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         ([], 2, "exactly one of RECIPE, --images, --csv and --conll, not none"),
         (["digits", "--images", "photos"], 2, "not RECIPE and --images"),
         (["--csv", "wine.csv"], 2, "`--csv FILE` and `--target COLUMN` belong together"),
+        (["--csv", "wine.csv"], 2, "give both. The columns of wine.csv are alcohol, malic_acid,"),
         (["--images", "x", "--target", "a"], 2, "belong together"),
         (["--csv", "wine.csv", "--target", "target", "--noise", "0.1"], 2, "`--noise` is for recipes"),
         (["--csv", "wine.csv", "--target", "target", "--burn-in", "-1"], 2, "auto or a number of epochs"),

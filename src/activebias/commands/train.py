@@ -20,6 +20,7 @@ from activebias.commands.shared import (
     Target,
     print_json,
     refuse_path,
+    refuse_without_target,
     reports_errors,
     say,
     show,
@@ -115,7 +116,7 @@ def train(
         if data is not None:
             raise typer.BadParameter("`--data` is for recipes: give own data by --images, --csv or --conll.")
         if (target is not None and csv is None) or (csv is not None and target is None and like is None):
-            raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+            refuse_without_target(csv)
         settings = _settings(
             like,
             images or csv or conll or Path(),
