@@ -176,7 +176,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
     write_wine(tmp_path / "wine.csv")
     arguments = ("--csv", "wine.csv", "--target", "target") if kind == "own" else ("digits",)
     arguments = (*arguments, "--epochs", 9)
-    run(*arguments, "--out", "whole")
+    assert "esuming" not in run(*arguments, "--out", "whole").output
     train_epoch = Run.train_epoch
 
     def stopped(self):
@@ -190,8 +190,10 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
     assert not (tmp_path / "again").exists()
     seen = []
     monkeypatch.setattr(Run, "train_epoch", lambda self: (seen.append(1), train_epoch(self)))
-    run(*arguments, "--out", "again")
+    result = run(*arguments, "--out", "again", "--json")
     assert len(seen) == 4
+    assert result.stderr.count("Resuming after epoch 5.") == 1
+    assert json.loads(result.stdout)["epochs"] == 9
     whole, again = read_run("whole"), read_run("again")
     assert again.info == whole.info
     for name, array in whole.instances().arrays().items():

@@ -187,7 +187,9 @@ def _train_recipe(
     path = out or Path("runs") / f"{recipe.name}-{method_name}-{seed}"
     place = find_place(path.parent, data, device)
     with show_training(recipe.name, recipe.epochs, quiet=quiet) as on_epoch:
-        return train_recipe(recipe, path, place=place, method=method_name, seed=seed, on_epoch=on_epoch)
+        return train_recipe(
+            recipe, path, place=place, method=method_name, seed=seed, on_epoch=on_epoch, on_message=say
+        )
 
 
 def _read(
@@ -258,6 +260,7 @@ def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, qu
             seed=settings.seed,
             device=find_device(device),
             on_epoch=on_epoch,
+            on_message=say,
         )
 
 

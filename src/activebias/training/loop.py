@@ -169,10 +169,13 @@ class Run:
         """Return the state after the last epoch, for a progress bar."""
         return EpochSeen(self.epoch, self.train_error[-1], self.test_error[-1], self.bias.emphasises)
 
-    def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch) -> None:
-        """Train up to `epochs`; resume from the checkpoint if it exists."""
+    def train(
+        self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch, on_resume: Callable[[int], object]
+    ) -> None:
+        """Train up to `epochs`; resume from the checkpoint if it exists, and tell `on_resume` its epoch."""
         if (state := checkpoint.read()) is not None:
             self.load_state_dict(state)
+            on_resume(self.epoch)
         train_until(self, epochs, checkpoint, lambda: on_epoch(self.seen()))
 
     def train_epoch(self) -> None:
