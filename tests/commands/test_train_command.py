@@ -77,7 +77,7 @@ def test_images(tmp_path):
     (tmp_path / "photos" / "digit 1" / "broken.png").write_text("x")
     result = run("--images", "photos", "--epochs", 3, "--seed", 3)
     said = " ".join(result.stdout.split())
-    assert said.startswith("Trained on 120 images of 10 classes: validation error")
+    assert said.startswith("Trained on 120 images of 10 classes, validated on 30: validation error")
     assert "`activebias audit runs/photos`" in said
     assert "`activebias report runs/photos`" in said
     assert "broken.png: it is not a readable image" in result.stderr
@@ -110,6 +110,7 @@ def test_a_table_ends_its_burn_in_and_emphasises(tmp_path):
     )
     assert value["run"] == "r"
     assert value["kind"] == "table"
+    assert (value["num_instances"], value["num_validation"]) == (142, 36)
     assert value["burn_in"] < value["epochs"] == 30
     assert value["last_validation_error"] < 10
     folder = read_run("r")
@@ -127,7 +128,7 @@ def test_text(tmp_path):
     frame.to_parquet(tmp_path / "reviews.parquet")
     options = ("--quiet", "--epochs", 12, "--validation", 0.1)
     result = run("--csv", "reviews.parquet", "--target", "stars", *options)
-    assert result.stdout.startswith("Trained on 108 rows of 2 classes")
+    assert result.stdout.startswith("Trained on 108 rows of 2 classes, validated on 12: validation error")
     folder = read_run("runs/reviews")
     check(folder)
     assert folder.info.kind == "text"

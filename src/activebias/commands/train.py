@@ -312,6 +312,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
         "epochs": info.epochs,
         "burn_in": info.burn_in,
         "num_instances": info.num_instances,
+        "num_validation": info.num_validation,
         "num_classes": len(info.class_names),
         "judges": info.num_judges,
         "best_validation_error": errors["validation_error"],
@@ -344,6 +345,7 @@ def _tell(folder: "RunFolder") -> None:
     curve = info.curves["validation_error"]
     best, best_epoch = min(curve), curve.index(min(curve)) + 1
     kept = ", kept in best.pt" if folder.best_model_file is not None and best_epoch < info.epochs else ""
+    validates = f", validated on {info.num_validation}" if info.num_validation else ""
     measure = "validation error" if "recipe" not in info.model else "test error"
     if info.kind == "tagging":
         measure = f"{measure} ({error_measure(info)})"
@@ -359,7 +361,7 @@ def _tell(folder: "RunFolder") -> None:
     if folder.conflicts_file is not None:
         conflicts = f" Some inputs have different labels: see {folder.conflicts_file}."
     show(
-        f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
+        f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes{validates}: {measure} "
         f"{curve[-1]:.1f} % after {plural(info.epochs, 'epoch', 'epochs')} (best {best:.1f} % after epoch "
         f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
         f"The run folder is {folder.path}.{conflicts} Next: "
