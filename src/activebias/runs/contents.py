@@ -175,3 +175,20 @@ class Predictions:
     label: NDArray[np.int64]
     predicted: NDArray[np.int64]
     probability: NDArray[np.float32]
+
+
+def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequence[Any]]:
+    """Return where the instances are in the user's data, by names that say so.
+
+    The names are `row` in a table, `file` of images, `sentence` and `word` in tagged text, all counted from
+    0. Images without file names (of a recipe) have their `position` in the data set.
+    """
+    position: list[int] = instances.position.tolist()
+    if instances.sentence is not None and instances.word is not None:
+        return {"sentence": instances.sentence.tolist(), "word": instances.word.tolist()}
+    if kind != "images":
+        return {"sentence" if kind == "tagging" else "row": position}
+    # A run folder numbers the images that have no file names.
+    if inputs.names is None or inputs.names == tuple(map(str, range(len(inputs)))):
+        return {"position": position}
+    return {"file": inputs.names}

@@ -13,6 +13,7 @@ from activebias import Audit, audit
 from activebias.internal import replacing
 from activebias.runs.auditing import joined
 from activebias.runs.cells import safe_cell
+from activebias.runs.contents import places_of
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
@@ -157,23 +158,6 @@ def _identifiers(inputs: Inputs) -> dict[str, list[str | None]]:
     """Return the cells of the columns that identify the rows, by their names; missing cells are None."""
     frame = inputs.identifiers
     return {} if frame is None else {name: frame[name].replace({np.nan: None}).tolist() for name in frame}
-
-
-def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequence[Any]]:
-    """Return where the instances are in the user's data, by names that say so.
-
-    The names are `row` in a table, `file` of images, `sentence` and `word` in tagged text, all counted from
-    0. Images without file names (of a recipe) have their `position` in the data set.
-    """
-    position: list[int] = instances.position.tolist()
-    if instances.sentence is not None and instances.word is not None:
-        return {"sentence": instances.sentence.tolist(), "word": instances.word.tolist()}
-    if kind != "images":
-        return {"sentence" if kind == "tagging" else "row": position}
-    # A run folder numbers the images that have no file names.
-    if inputs.names is None or inputs.names == tuple(map(str, range(len(inputs)))):
-        return {"position": position}
-    return {"file": inputs.names}
 
 
 def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
