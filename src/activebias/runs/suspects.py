@@ -165,8 +165,9 @@ def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
     if inputs.rows is None:
         file_names = inputs.names
         return str if file_names is None else lambda index: file_names[index]
-    # Lists, because access to single rows of a data frame is slow.
-    columns = {str(name): inputs.rows[name].tolist() for name in inputs.rows.columns}
+    # Lists, because access to single rows of a data frame is slow. A missing value is a dash.
+    shown = inputs.rows.astype(object).where(inputs.rows.notna(), "–")
+    columns = {str(name): shown[name].tolist() for name in shown.columns}
     if kind != "table":  # the text, or the word, is the first column
         texts = next(iter(columns.values()))
         return lambda index: excerpt(str(texts[index]))

@@ -106,7 +106,7 @@ Report.data = (() => {
       /** A few words that tell the instance: its file, its text or word; of a row all its columns. */
       caption: (i) => {
         if (run.kind !== "table") return fields.find((field) => !field.identifies)?.at(i) ?? "";
-        return fields.filter((field) => field.at(i) !== null).map((field) => `${field.name}=${field.at(i)}`).join(", ");
+        return fields.filter((field) => field.at(i) !== null).map((field) => `${field.name}=${field.at(i) || "–"}`).join(", ");
       },
       /** [number of the visit, probability] of every visit that is kept. */
       visits: (i) => {

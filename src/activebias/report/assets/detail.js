@@ -47,7 +47,7 @@ Report.detail = (() => {
     const text = field.at(i);
     if (text === null) return make("span", { class: "note" }, "not in this file, see below");
     const place = run.columns.word?.[i];
-    if (field.name !== "sentence" || place === undefined) return text;
+    if (field.name !== "sentence" || place === undefined) return text || "–";
     const words = text.split(" ");
     return make("span", {}, words.slice(0, place).join(" "), " ", make("mark", {}, words[place] ?? ""), " ", words.slice(place + 1).join(" "));
   }
