@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from activebias.own.written_dates import find_dates, unclear_date
+from activebias.own.written_dates import as_iso, find_dates, unclear_date
 from activebias.own.written_numbers import decimal_commas, find_writing
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ def read_column(series: "Series") -> Column:
             return Column(name, "nothing", series, f"Column {name!r} holds lists: it is not used.")
         series = series.map(str, na_action="ignore")
         present = series[series.notna()]
-    if (seconds := find_dates(series)) is not None:
-        return _number(name, seconds, _note_dates(name, present, seconds))
+    iso = as_iso(series)
+    if (seconds := find_dates(series if iso is None else iso)) is not None:
+        return _number(name, seconds, _note_dates(name, present, seconds, iso))
     if (numbers := decimal_commas(series)) is not None:
         example = present[present.str.contains(",", regex=False)].iloc[0]
         note = f"Column {name!r} holds numbers with a decimal comma such as {example!r}"
@@ -80,10 +81,11 @@ def read_column(series: "Series") -> Column:
     return _words(name, series, words)
 
 
-def _note_dates(name: str, present: "Series", seconds: "Series") -> str:
+def _note_dates(name: str, present: "Series", seconds: "Series", iso: "Series | None") -> str:
     no_dates = present[seconds[present.index].isna()]
     missing = "" if no_dates.empty else f" Cells such as {no_dates.iloc[0]!r} count as missing."
-    return f"Column {name!r} holds dates: it is used as a number, the time since the earliest.{missing}"
+    how = "" if iso is None else f" such as {present.iloc[0]!r}, read as {iso[present.index[0]]}"
+    return f"Column {name!r} holds dates{how}: it is used as a number, the time since the earliest.{missing}"
 
 
 def _note_words_missing(name: str, present: "Series", words: "Series") -> str:
