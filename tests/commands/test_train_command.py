@@ -189,6 +189,11 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(Run, "train_epoch", stopped)
     assert "Run the same command again to resume." in run(*arguments, "--out", "again", code=130).stderr
     assert not (tmp_path / "again").exists()
+    if kind == "own":  # a shorter training does not take over five epochs
+        shutil.copy(".again.checkpoint.pt", ".short.checkpoint.pt")
+        shorter = run(*arguments[:-1], 3, "--out", "short", "--json")
+        assert json.loads(shorter.stdout)["epochs"] == 3
+        assert "esuming" not in shorter.stderr
     seen = []
     monkeypatch.setattr(Run, "train_epoch", lambda self: (seen.append(1), train_epoch(self)))
     result = run(*arguments, "--out", "again", "--json")
