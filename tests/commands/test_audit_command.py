@@ -96,6 +96,13 @@ def test_a_model_that_memorised_is_named_again(tmp_path):
     assert "never ended" not in output
 
 
+@pytest.mark.parametrize(("kind", "shown"), [("table", "age=–, city=–, size=0.5"), ("text", "–")])
+def test_a_missing_value_is_a_dash(tmp_path, kind, shown):
+    frame = pd.DataFrame({"age": [1.0, np.nan] * 2, "city": ["Rome", None] * 2, "size": [0.25, 0.5] * 2})
+    run = write(tmp_path / "run", Inputs(rows=frame), kind=kind)
+    assert next(rows(run, audit_run(run)))["instance"] == shown
+
+
 def test_json_is_one_object_without_nan(run, tmp_path):
     result = invoke("audit", run.path, "--json", "--out", tmp_path / "all.csv")
     content = json.loads(result.stdout, parse_constant=pytest.fail)

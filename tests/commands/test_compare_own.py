@@ -92,6 +92,7 @@ def test_a_class_of_two_rows_and_a_column_of_words():
         (("wine.csv",), "'wine.csv' is a file: use `--csv wine.csv --target COLUMN`."),
         (("wines/wine",), "There is no recipe, file or folder 'wines/wine': check the path"),
         (("--csv", "wine.csv"), "`--csv FILE` and `--target COLUMN` belong together"),
+        (("--csv", "wine.csv"), "The columns of wine.csv are alcohol, malic_acid,"),
         (("--csv", "wine.csv", "--target", "target", "--trials", 3), "Use `--splits`"),
         (("digits", "--minutes", 3), "`--minutes` is for own data"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "scan,wvp"), "Did you mean 'wpv'"),

@@ -77,7 +77,7 @@ def test_images(tmp_path):
     (tmp_path / "photos" / "digit 1" / "broken.png").write_text("x")
     result = run("--images", "photos", "--epochs", 3, "--seed", 3)
     said = " ".join(result.stdout.split())
-    assert said.startswith("Trained on 120 images of 10 classes: validation error")
+    assert said.startswith("Trained on 120 images of 10 classes, validated on 30: validation error")
     assert "`activebias audit runs/photos`" in said
     assert "`activebias report runs/photos`" in said
     assert "broken.png: it is not a readable image" in result.stderr
@@ -110,6 +110,7 @@ def test_a_table_ends_its_burn_in_and_emphasises(tmp_path):
     )
     assert value["run"] == "r"
     assert value["kind"] == "table"
+    assert (value["num_instances"], value["num_validation"]) == (142, 36)
     assert value["burn_in"] < value["epochs"] == 30
     assert value["last_validation_error"] < 10
     folder = read_run("r")
@@ -127,7 +128,7 @@ def test_text(tmp_path):
     frame.to_parquet(tmp_path / "reviews.parquet")
     options = ("--quiet", "--epochs", 12, "--validation", 0.1)
     result = run("--csv", "reviews.parquet", "--target", "stars", *options)
-    assert result.stdout.startswith("Trained on 108 rows of 2 classes")
+    assert result.stdout.startswith("Trained on 108 rows of 2 classes, validated on 12: validation error")
     folder = read_run("runs/reviews")
     check(folder)
     assert folder.info.kind == "text"
@@ -176,7 +177,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
     write_wine(tmp_path / "wine.csv")
     arguments = ("--csv", "wine.csv", "--target", "target") if kind == "own" else ("digits",)
     arguments = (*arguments, "--epochs", 9)
-    run(*arguments, "--out", "whole")
+    assert "esuming" not in run(*arguments, "--out", "whole").output
     train_epoch = Run.train_epoch
 
     def stopped(self):
@@ -188,10 +189,17 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(Run, "train_epoch", stopped)
     assert "Run the same command again to resume." in run(*arguments, "--out", "again", code=130).stderr
     assert not (tmp_path / "again").exists()
+    if kind == "own":  # a shorter training does not take over five epochs
+        shutil.copy(".again.checkpoint.pt", ".short.checkpoint.pt")
+        shorter = run(*arguments[:-1], 3, "--out", "short", "--json")
+        assert json.loads(shorter.stdout)["epochs"] == 3
+        assert "esuming" not in shorter.stderr
     seen = []
     monkeypatch.setattr(Run, "train_epoch", lambda self: (seen.append(1), train_epoch(self)))
-    run(*arguments, "--out", "again")
+    result = run(*arguments, "--out", "again", "--json")
     assert len(seen) == 4
+    assert result.stderr.count("Resuming after epoch 5.") == 1
+    assert json.loads(result.stdout)["epochs"] == 9
     whole, again = read_run("whole"), read_run("again")
     assert again.info == whole.info
     for name, array in whole.instances().arrays().items():
@@ -282,6 +290,7 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         ([], 2, "exactly one of RECIPE, --images, --csv and --conll, not none"),
         (["digits", "--images", "photos"], 2, "not RECIPE and --images"),
         (["--csv", "wine.csv"], 2, "`--csv FILE` and `--target COLUMN` belong together"),
+        (["--csv", "wine.csv"], 2, "give both. The columns of wine.csv are alcohol, malic_acid,"),
         (["--images", "x", "--target", "a"], 2, "belong together"),
         (["--csv", "wine.csv", "--target", "target", "--noise", "0.1"], 2, "`--noise` is for recipes"),
         (["--csv", "wine.csv", "--target", "target", "--burn-in", "-1"], 2, "auto or a number of epochs"),

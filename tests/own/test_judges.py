@@ -141,9 +141,15 @@ def test_a_stopped_run_resumes(own, tmp_path, monkeypatch):
         train_own(own, tmp_path / "stopped", epochs=3, judges=3, on_epoch=stop)
     told.clear()
     stopped = train_own(
-        own, tmp_path / "stopped", epochs=3, judges=3, on_epoch=lambda seen: told.append(seen.epoch)
+        own,
+        tmp_path / "stopped",
+        epochs=3,
+        judges=3,
+        on_epoch=lambda seen: told.append(seen.epoch),
+        on_message=told.append,
     )
-    assert told == [3, 3, 1, 2, 3]
+    resuming = [f"Judge {judge} of 3: resuming after epoch 2." for judge in (1, 2)]
+    assert told == [resuming[0], 3, resuming[1], 3, 1, 2, 3]
     for mine, others in zip(stopped.history(), whole.history(), strict=True):
         np.testing.assert_array_equal(mine, others)
     np.testing.assert_array_equal(stopped.instances().rival_prob, whole.instances().rival_prob)

@@ -225,6 +225,35 @@ def test_the_same_input_with_different_labels(page, tmp_path):
     assert page.errors() == []
 
 
+@pytest.mark.parametrize("kind", ["table", "text"])
+def test_a_row_is_named_by_its_identifier(page, tmp_path, kind):
+    """The owner of a table finds the row by a column of it that was not trained on, also by a search."""
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame({"age": [f"{20 + k} years" for k in range(30)]})
+    rows["size"] = [float(k) if k != 17 else None for k in range(30)]
+    identifiers = pd.DataFrame({"customer": [f"K-{k:03d}" for k in range(30)]})
+    run = runs.make_run(
+        tmp_path / "run",
+        num=30,
+        class_names=["a", "b"],
+        inputs=Inputs(rows=rows, identifiers=identifiers),
+        kind=kind,
+    )
+    page.open(write_report([run], tmp_path / "report.html"))
+    page.choose("#show", "All instances")
+    page.type("#search", "k-017")
+    page.counts("1 instances shown")
+    assert page.rows() == [17]
+    page.click("#instances tbody .open")
+    terms = page.find("#detail-body .fields").text.split("\n")
+    assert terms == ["customer (not trained on)", "K-017", "age", "37 years", "size", "–"]
+    shown = "Row 17: customer=K-017, age=37 years, size=–" if kind == "table" else "37 years"
+    assert page.find("#instances tbody .open").text == shown
+    head, line = csv.reader(page.js("return Report.table.csv()").splitlines())
+    assert (head[:3], head[-2:]) == (["row", "customer", "label"], ["age", "size"])
+    assert (line[:2], line[-2:]) == (["17", "K-017"], ["37 years", ""])
+
+
 def test_only_what_the_table_shows(opened):
     page, view = opened
     drawn = "return document.getElementById('map-plot').data.slice(0, 5).reduce((n, t) => n + t.x.length, 0)"

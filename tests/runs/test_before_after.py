@@ -9,7 +9,8 @@ import pytest
 
 from activebias.runs import read_run
 from activebias.runs.before_after import BeforeAfter, compare_before_after
-from own_data import made_up, write_wine
+from activebias.runs.suspects import audit_run, rows
+from own_data import made_up, write_digits, write_wine
 from small_run import images, invoke, write
 
 COUNTS = {"num_before": 300, "num_after": 300, "num_common": 300, "relabelled": 0}
@@ -74,6 +75,32 @@ def test_words_are_compared_one_by_one():
             changes[was["position"]] = changes.get(was["position"], 0) + change
     assert found.better == sum(number > 0 for number in changes.values())
     assert found.worse == sum(number < 0 for number in changes.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        (("--csv", "wine.csv", "--target", "target"), ["row"]),
+        (("--images", "photos"), ["file"]),
+        (("--conll", "a.conll"), ["sentence", "word"]),
+    ],
+)
+def test_the_predictions_begin_as_the_audit_and_those_of_an_earlier_release_are_compared(source, places):
+    noisy_wine()
+    write_digits(Path("photos"), 100)
+    Path("a.conll").write_text(made_up(60))
+    for out in "xy":
+        train(*source, "--out", out)
+    x, y = read_run("x"), read_run("y")
+    assert list(x.validation()[0]) == [*places, "label", "predicted", "probability", "position"]
+    expected = {}
+    for row in rows(x, audit_run(x)):
+        if row["part"] == "validation":
+            expected[tuple(str(row[name]) for name in places)] = row["label"]
+    assert {tuple(row[name] for name in places): row["label"] for row in x.validation()} == expected
+    frame = pd.read_csv("x/validation.csv")
+    frame[["position", "label", "predicted", "probability"]].to_csv("x/validation.csv", index=False)
+    assert compare_before_after(x, y) == compare_before_after(y, y)
 
 
 def shown_comparison():

@@ -14,6 +14,8 @@ app = typer.Typer()
 
 # Class names are cut on the screen.
 NAME_LENGTH = 40
+# A longer identifier of a row would take the width of the row's values.
+IDENTIFIER_LENGTH = 20
 
 
 @app.command(epilog="Example: activebias audit runs/pets --out suspects.csv --top 50")
@@ -113,17 +115,25 @@ def _table(title: str, worst: list[dict[str, Any]], *, with_conflict: bool) -> "
     conflict = ("conflict",) if with_conflict else ()
     first = list(worst[0])
     place = first[: first.index("label")]
+    identifiers = place[1:] if place[0] == "row" else []
+    if identifiers:
+        place = ["row", *(name for name in identifiers[:1] if _fits(name, worst))]
     instance = () if place == ["file"] else ("instance",)  # the name of the file, once more
-    # A word with its sentence needs the width.
-    more = ("confidence",) if "word" in place else ("confidence", "variability")
+    # A word with its sentence needs the width, and so does an identifier.
+    more = ("confidence",) if len(place) > 1 else ("confidence", "variability")
     names = (*place, "label", "believed", "score", *conflict, *more, *instance)
     for name in names:
-        is_text = name in ("file", "label", "believed", "instance")
-        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
+        is_text = name in ("file", "label", "believed", "instance", *identifiers)
+        table.add_column(printable(name), justify="left" if is_text else "right", overflow="fold")
     for row in worst:
         short = {name: excerpt(row[name], NAME_LENGTH) for name in ("label", "believed")}
-        table.add_row(*(_cell((row | short)[str(column.header)]) for column in table.columns))
+        table.add_row(*(_cell((row | short)[name]) for name in names))
     return table
+
+
+def _fits(name: str, worst: list[dict[str, Any]]) -> bool:
+    """Tell whether a column of identifiers is narrow enough for the screen."""
+    return max(len(name), *(len(row[name] or "") for row in worst)) <= IDENTIFIER_LENGTH
 
 
 def _cell(value: Any) -> str:

@@ -26,6 +26,7 @@ from activebias.commands.shared import (
     Target,
     print_json,
     refuse_path,
+    refuse_without_target,
     reports_errors,
     show,
 )
@@ -100,7 +101,7 @@ def compare(
         _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
         _refuse({"--search": search or None, "--devices": devices, "--ray": ray}, "recipes")
         if (csv is None) != (target is None):
-            raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+            refuse_without_target(csv)
         from activebias.commands.compare_own import Source, compare_own
 
         compare_own(

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -105,6 +105,18 @@ def refuse_path(name: str) -> None:
             f"There is no recipe, file or folder {name!r}: check the path, and give own data by --images, "
             "--csv or --conll."
         )
+
+
+def refuse_without_target(csv: Path | None) -> NoReturn:
+    """Refuse one of `--csv` and `--target` without the other, and list the columns of the table."""
+    from activebias.own.data import listing
+    from activebias.own.tables import read_frame
+
+    text = "`--csv FILE` and `--target COLUMN` belong together: give both."
+    if csv is not None:
+        frame, _ = read_frame(csv, target="")
+        text += f" The columns of {csv} are {printable(listing(list(frame.columns), 20))}."
+    raise typer.BadParameter(text)
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])

@@ -20,6 +20,7 @@ from activebias.commands.shared import (
     Target,
     print_json,
     refuse_path,
+    refuse_without_target,
     reports_errors,
     say,
     show,
@@ -115,7 +116,7 @@ def train(
         if data is not None:
             raise typer.BadParameter("`--data` is for recipes: give own data by --images, --csv or --conll.")
         if (target is not None and csv is None) or (csv is not None and target is None and like is None):
-            raise typer.BadParameter("`--csv FILE` and `--target COLUMN` belong together: give both.")
+            refuse_without_target(csv)
         settings = _settings(
             like,
             images or csv or conll or Path(),
@@ -186,7 +187,9 @@ def _train_recipe(
     path = out or Path("runs") / f"{recipe.name}-{method_name}-{seed}"
     place = find_place(path.parent, data, device)
     with show_training(recipe.name, recipe.epochs, quiet=quiet) as on_epoch:
-        return train_recipe(recipe, path, place=place, method=method_name, seed=seed, on_epoch=on_epoch)
+        return train_recipe(
+            recipe, path, place=place, method=method_name, seed=seed, on_epoch=on_epoch, on_message=say
+        )
 
 
 def _read(
@@ -257,6 +260,7 @@ def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, qu
             seed=settings.seed,
             device=find_device(device),
             on_epoch=on_epoch,
+            on_message=say,
         )
 
 
@@ -308,6 +312,7 @@ def _facts(folder: "RunFolder", like: Path | None) -> dict[str, Any]:
         "epochs": info.epochs,
         "burn_in": info.burn_in,
         "num_instances": info.num_instances,
+        "num_validation": info.num_validation,
         "num_classes": len(info.class_names),
         "judges": info.num_judges,
         "best_validation_error": errors["validation_error"],
@@ -340,6 +345,7 @@ def _tell(folder: "RunFolder") -> None:
     curve = info.curves["validation_error"]
     best, best_epoch = min(curve), curve.index(min(curve)) + 1
     kept = ", kept in best.pt" if folder.best_model_file is not None and best_epoch < info.epochs else ""
+    validates = f", validated on {info.num_validation}" if info.num_validation else ""
     measure = "validation error" if "recipe" not in info.model else "test error"
     if info.kind == "tagging":
         measure = f"{measure} ({error_measure(info)})"
@@ -355,7 +361,7 @@ def _tell(folder: "RunFolder") -> None:
     if folder.conflicts_file is not None:
         conflicts = f" Some inputs have different labels: see {folder.conflicts_file}."
     show(
-        f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes: {measure} "
+        f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes{validates}: {measure} "
         f"{curve[-1]:.1f} % after {plural(info.epochs, 'epoch', 'epochs')} (best {best:.1f} % after epoch "
         f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
         f"The run folder is {folder.path}.{conflicts} Next: "

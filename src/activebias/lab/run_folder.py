@@ -1,5 +1,6 @@
 """Trains one method of a recipe, and writes a run folder."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from activebias.lab.one_by_one import build_run
 from activebias.lab.trials import teacher_probabilities
 from activebias.runs.beliefs import instances_of, predictions_of
 from activebias.runs.folder import Inputs, Kind, RunFolder, RunInfo, check_target, require_pandas, write_run
-from activebias.runs.outcome import outcome_of
+from activebias.runs.outcome import outcome_of, resuming
 from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.evaluation import evaluate
 from activebias.training.examples import IGNORE
@@ -31,11 +32,12 @@ def train_recipe(
     method: str = "wtc",
     seed: int = 0,
     on_epoch: OnEpoch = lambda seen: None,
+    on_message: Callable[[str], object] = lambda text: None,
 ) -> RunFolder:
     """Train one method of a recipe, and write the run folder `out`.
 
     The numbers are those of `activebias compare`. The validation part of the run folder is the recipe's test
-    part.
+    part. A stopped run resumes from its checkpoint, and `on_message` gets a sentence about it.
     """
     check_target(out)
     data = prepare_recipe(recipe, seed=seed, place=place)
@@ -49,7 +51,7 @@ def train_recipe(
         "config": recipe.config(),
     }
     checkpoint = checkpoint_beside(out, digest_of_settings(settings))
-    run.train(recipe.epochs, checkpoint, on_epoch)
+    run.train(recipe.epochs, checkpoint, on_epoch, lambda epoch: on_message(resuming(epoch)))
     info = RunInfo(
         kind=kind_of(data.dataset),
         title=recipe.title,

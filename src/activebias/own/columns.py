@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from activebias.own.written_dates import find_dates, unclear_date
+from activebias.own.written_dates import as_iso, find_dates, unclear_date
 from activebias.own.written_numbers import decimal_commas, find_writing
 
 if TYPE_CHECKING:
@@ -31,12 +31,16 @@ MOST_WORDS = 512
 @final
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its values, its role, and a note for the user ("" if there is none)."""
+    """A column of the table: its values, its role, and a note for the user ("" if there is none).
+
+    A column that `identifies` the rows is not trained on. It tells its owner which row is meant.
+    """
 
     name: str
     role: Role
     values: Any
     note: str = ""
+    identifies: bool = False
 
 
 def read_column(series: "Series") -> Column:
@@ -63,8 +67,9 @@ def read_column(series: "Series") -> Column:
             return Column(name, "nothing", series, f"Column {name!r} holds lists: it is not used.")
         series = series.map(str, na_action="ignore")
         present = series[series.notna()]
-    if (seconds := find_dates(series)) is not None:
-        return _number(name, seconds, _note_dates(name, present, seconds))
+    iso = as_iso(series)
+    if (seconds := find_dates(series if iso is None else iso)) is not None:
+        return _number(name, seconds, _note_dates(name, present, seconds, iso))
     if (numbers := decimal_commas(series)) is not None:
         example = present[present.str.contains(",", regex=False)].iloc[0]
         note = f"Column {name!r} holds numbers with a decimal comma such as {example!r}"
@@ -76,10 +81,11 @@ def read_column(series: "Series") -> Column:
     return _words(name, series, words)
 
 
-def _note_dates(name: str, present: "Series", seconds: "Series") -> str:
+def _note_dates(name: str, present: "Series", seconds: "Series", iso: "Series | None") -> str:
     no_dates = present[seconds[present.index].isna()]
     missing = "" if no_dates.empty else f" Cells such as {no_dates.iloc[0]!r} count as missing."
-    return f"Column {name!r} holds dates: it is used as a number, the time since the earliest.{missing}"
+    how = "" if iso is None else f" such as {present.iloc[0]!r}, read as {iso[present.index[0]]}"
+    return f"Column {name!r} holds dates{how}: it is used as a number, the time since the earliest.{missing}"
 
 
 def _note_words_missing(name: str, present: "Series", words: "Series") -> str:
@@ -128,7 +134,9 @@ def _number(name: str, values: "Series", note: str) -> Column:
     if present.nunique() == 1 and len(present) == len(values):
         return Column(name, "nothing", values, f"Column {name!r} has only one value: it is not used.")
     if len(present) == len(values) > 2 and _counts(values.to_numpy()):
-        return Column(name, "nothing", values, f"Column {name!r} only counts the rows: it is not used.")
+        note = f"Column {name!r} only counts the rows: it is not used."
+        is_row = np.array_equal(values, np.arange(len(values)))  # as the column `row` of the audit
+        return Column(name, "nothing", values, note, identifies=not is_row)
     return Column(name, "number", values, note)
 
 
@@ -161,7 +169,7 @@ def _words(name: str, series: "Series", words: "Series") -> Column:
         identifier = f"Column {name!r} names every row (an identifier): it is not used."
         if find_writing(words) is not None or unclear_date(present) is not None:
             identifier = _note_words_used(name, present, words, "not used, as an identifier")
-        return Column(name, "nothing", series, identifier)
+        return Column(name, "nothing", series, identifier, identifies=True)
     return as_categories
 
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # A target with more different numbers is a quantity, unless the table has many rows per number.
 MOST_CLASSES = 100
+# The run folder keeps so many of the columns that identify the rows.
+MOST_IDENTIFIERS = 2
 # Words that pandas reads as a missing value. In a column of word labels, they are labels.
 MISSING_WORDS = ("NA", "N/A", "n/a", "None", "NULL", "null")
 PACKED = (".zip", ".bz2", ".xz", ".zst", ".tar")
@@ -136,7 +138,9 @@ def table_data(
         *note_small_classes(class_names, labels),
         *(validation.notes("rows", identity) if isinstance(validation, Split) else ()),
     ]
-    data = _own_data(path, frame, used, divided, position, conflicts, identity)
+    names = [column.name for column in columns if column.identifies][:MOST_IDENTIFIERS]
+    identifiers = frame[names].apply(labels_of) if names else None
+    data = _own_data(path, frame, used, divided, position, conflicts, identity, identifiers)
     settings = {"target": target, "validation": validation_setting(validation)}
     return replace(data, settings=settings, skipped=tuple(skipped), notes=tuple(notes))
 
@@ -179,6 +183,7 @@ def _own_data(
     position: NDArray[np.int64],
     conflicts: Conflicts,
     identity: NDArray[np.uint64],
+    identifiers: "DataFrame | None",
 ) -> OwnData:
     text = [column for column in columns if column.role == "text"]
     tensors = (features(frame, columns, divided.train), *(hashed_words(text) if text else ()))
@@ -187,6 +192,8 @@ def _own_data(
     for name in rows.columns:
         if rows[name].dtype == object:  # a parquet column has one type
             rows[name] = rows[name].map(str, na_action="ignore")
+    if identifiers is not None:
+        identifiers = identifiers.iloc[divided.order].reset_index(drop=True)
     return OwnData(
         kind=_kind(columns),
         source=str(path),
@@ -195,7 +202,7 @@ def _own_data(
         validation=validation,
         train_position=position[divided.train],
         validation_position=position[divided.held_out],
-        inputs=Inputs(rows=rows),
+        inputs=Inputs(rows=rows, identifiers=identifiers),
         model={
             "name": "RowNet",
             "arguments": {

@@ -26,7 +26,7 @@ from activebias.own.models import build_model
 from activebias.own.settings import BurnIn
 from activebias.runs.beliefs import instances_of, joined, predictions_of
 from activebias.runs.folder import Instances, RunFolder, RunInfo, check_target, write_run
-from activebias.runs.outcome import outcome_of
+from activebias.runs.outcome import outcome_of, resuming
 from activebias.training.checkpoints import Checkpoint, checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
@@ -51,12 +51,13 @@ def train_own(
     seed: int = 0,
     device: str = "cpu",
     on_epoch: OnEpoch = lambda seen: None,
+    on_message: Callable[[str], object] = lambda text: None,
 ) -> RunFolder:
     """Train a small model on the user's data, or the one that `model` builds, and write the folder `out`.
 
     With several `judges` as many models are trained, one after the other. The audit averages them. The run
     folder holds the weights of the first, which trains as it would alone. A stopped run resumes from its
-    checkpoints.
+    checkpoints, and `on_message` gets a sentence about it.
     """
     if epochs < 1:
         raise ValueError(f"Expected `epochs` to be at least 1, but got {epochs}: give a number of epochs.")
@@ -83,10 +84,11 @@ def train_own(
             "model": str(run.model),
             "data": digest_of([part.train, part.validation]),
         }
+        who = f"Judge {judge + 1} of {judges}" if judges > 1 else ""
         path = out if judge == 0 else out.with_name(f"{out.name}.judge-{judge}")
         checkpoints.append(checkpoint_beside(path, digest_of_settings(settings)))
         with suitable_threads(data, model):
-            run.train(epochs, checkpoints[-1], on_epoch)
+            run.train(epochs, checkpoints[-1], on_epoch, lambda epoch: on_message(resuming(epoch, who)))
         if not all(torch.isfinite(each.mean_beliefs(run.epoch)).all() for each in run.observers):
             checkpoints[-1].remove()
             raise ValueError(

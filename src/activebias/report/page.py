@@ -253,6 +253,7 @@ def _field_data(field: Field, blobs: Blobs) -> dict[str, Any]:
         "name": field.name,
         "texts": blobs.add_texts(field.texts),
         "codes": blobs.add_numbers(field.codes),
+        "identifies": field.identifies,
     }
 
 
@@ -296,7 +297,7 @@ def _keep_texts(field: Field, members: Any, total: int) -> Field:
     used, codes = np.unique(field.codes[members], return_inverse=True)
     all_codes = np.full(total, len(used), dtype=np.int64)
     all_codes[members] = codes
-    return Field(field.name, [field.texts[code] for code in used], all_codes)
+    return field._replace(texts=[field.texts[code] for code in used], codes=all_codes)
 
 
 def _size(num_bytes: int) -> str:

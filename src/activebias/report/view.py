@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """One column of the inputs: its different texts, and the number of every instance's text."""
+    """One column of the inputs: its different texts, and the number of every instance's text.
+
+    A column that `identifies` the rows was not trained on.
+    """
 
     name: str
     texts: list[str]
     codes: NDArray[np.int64]
+    identifies: bool = False
 
 
 @final
@@ -81,6 +85,9 @@ def _fields(inputs: Inputs, instances: Instances) -> list[Field]:
     fields = [make_field(str(column), _as_texts(inputs.rows[column])) for column in inputs.rows.columns]
     if instances.sentence is not None and "word" in inputs.rows.columns:
         fields.append(_sentences(inputs.rows, instances))
+    if (frame := inputs.identifiers) is not None:
+        named = [make_field(str(name), _as_texts(frame[name]))._replace(identifies=True) for name in frame]
+        fields = [*named, *fields]
     return fields
 
 

@@ -134,11 +134,13 @@ class Inputs:
 
     `images` are uint8, (N, H, W) or (N, H, W, 3), as in training. `rows` is a data frame with one row per
     instance. It has the columns of a table (text columns first), or the column `word` in tagging.
+    `identifiers` has the texts of the columns that identify the rows of a table; they are not trained on.
     """
 
     images: NDArray[np.uint8] | None = None
     names: tuple[str, ...] | None = None
     rows: "DataFrame | None" = None
+    identifiers: "DataFrame | None" = None
 
     def __post_init__(self) -> None:
         """Raise unless either images or rows are given."""
@@ -173,3 +175,20 @@ class Predictions:
     label: NDArray[np.int64]
     predicted: NDArray[np.int64]
     probability: NDArray[np.float32]
+
+
+def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequence[Any]]:
+    """Return where the instances are in the user's data, by names that say so.
+
+    The names are `row` in a table, `file` of images, `sentence` and `word` in tagged text, all counted from
+    0. Images without file names (of a recipe) have their `position` in the data set.
+    """
+    position: list[int] = instances.position.tolist()
+    if instances.sentence is not None and instances.word is not None:
+        return {"sentence": instances.sentence.tolist(), "word": instances.word.tolist()}
+    if kind != "images":
+        return {"sentence" if kind == "tagging" else "row": position}
+    # A run folder numbers the images that have no file names.
+    if inputs.names is None or inputs.names == tuple(map(str, range(len(inputs)))):
+        return {"position": position}
+    return {"file": inputs.names}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from activebias.internal import did_you_mean
 from activebias.runs.cells import safe_cell
+from activebias.runs.contents import places_of
 from activebias.runs.folder import RunFolder
-from activebias.runs.suspects import places_of
 
 Value = TypeVar("Value")
 

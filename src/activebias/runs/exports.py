@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from activebias.internal import replacing
 from activebias.runs.auditing import without_prior
+from activebias.runs.contents import places_of
 from activebias.runs.folder import RunFolder
-from activebias.runs.suspects import places_of
 
 FORMATS = ("npz", "parquet", "cartography")
 

@@ -8,7 +8,8 @@
 | `best.pt` | the state_dict of the epoch with the lowest validation error; not in runs of recipes |
 | `instances.npz` | `Instances`: label, believed class, weight of every instance |
 | `inputs.npz` or `inputs.parquet` | `Inputs`: images, or the rows of a table, or texts, or words |
-| `validation.csv` | the predictions on the validation part |
+| `identifiers.parquet` | columns that identify the rows, not trained on; only of tables that have some |
+| `validation.csv` | the predictions on the validation part; its first columns are the audit's |
 | `validation.pt` | p(y|x) of the validation instances after every epoch; not in runs of recipes |
 | `judges.pt` | p(y|x) of all instances, averaged over several judges, after each epoch that counts |
 | `emphasis.csv` | `Emphasis`: the learnt weights over p̄ after every epoch; only of `auto` and `sauto` |
@@ -28,7 +29,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -43,6 +44,10 @@ from activebias.runs.contents import Instances as Instances
 from activebias.runs.contents import Kind as Kind
 from activebias.runs.contents import Predictions as Predictions
 from activebias.runs.contents import RunInfo as RunInfo
+from activebias.runs.contents import places_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # Version 2 added the validation instances; version 1 has none.
 FORMAT = 2
@@ -118,10 +123,18 @@ class RunFolder:
         if parquet.exists():
             rows = require_pandas("reading a table").read_parquet(parquet)
             self._check_length(parquet.name, len(rows))
-            return Inputs(rows=rows)
+            return Inputs(rows=rows, identifiers=self._identifiers())
         arrays = _read_arrays(self.path / "inputs.npz")
         self._check_length("inputs.npz", len(arrays["images"]))
         return Inputs(images=arrays["images"], names=tuple(str(name) for name in arrays["names"]))
+
+    def _identifiers(self) -> "DataFrame | None":
+        path = self.path / "identifiers.parquet"
+        if not path.exists():
+            return None
+        identifiers = require_pandas("reading a table").read_parquet(path)
+        self._check_length(path.name, len(identifiers))
+        return identifiers
 
     def model_state(self, *, best: bool = False) -> dict[str, torch.Tensor]:
         """Return the model's state_dict, on the CPU: at the end, or of the `best` epoch."""
@@ -270,7 +283,11 @@ def write_run(
             torch.save(judges_history.state_dict(), temporary / "judges.pt")
         np.savez_compressed(temporary / "instances.npz", **instances.arrays())
         _write_inputs(temporary, inputs)
-        _write_validation(temporary / "validation.csv", validation, info.class_names)
+        places: Mapping[str, Sequence[Any]] = {"position": validation.position.tolist()}
+        if info.num_validation:
+            found = places_of(info.kind, instances, inputs)
+            places = {name: values[info.num_instances :] for name, values in found.items()}
+        _write_validation(temporary / "validation.csv", validation, info.class_names, places)
         if conflicts:
             _write_conflicts(temporary / "conflicts.csv", conflicts)
         if any(emphasis):
@@ -283,19 +300,28 @@ def write_run(
 def _write_inputs(folder: Path, inputs: Inputs) -> None:
     if inputs.rows is not None:
         inputs.rows.to_parquet(folder / "inputs.parquet", index=False)
+        if inputs.identifiers is not None:
+            inputs.identifiers.to_parquet(folder / "identifiers.parquet", index=False)
         return
     assert inputs.images is not None  # Inputs checks that either images or rows are given
     names = np.array(inputs.names or [str(number) for number in range(len(inputs))])
     np.savez_compressed(folder / "inputs.npz", images=inputs.images, names=names)
 
 
-def _write_validation(path: Path, predictions: Predictions, class_names: Sequence[str]) -> None:
+def _write_validation(
+    path: Path, predictions: Predictions, class_names: Sequence[str], places: Mapping[str, Sequence[Any]]
+) -> None:
+    columns = {
+        **places,
+        "label": [class_names[label] for label in predictions.label],
+        "predicted": [class_names[label] for label in predictions.predicted],
+        "probability": [f"{probability:.6f}" for probability in predictions.probability],
+    }
+    columns.setdefault("position", predictions.position.tolist())  # last, as in the audit
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["position", "label", "predicted", "probability"])
-        columns = (predictions.position, predictions.label, predictions.predicted, predictions.probability)
-        for position, label, predicted, probability in zip(*columns, strict=True):
-            writer.writerow([position, class_names[label], class_names[predicted], f"{probability:.6f}"])
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
 
 
 def _write_conflicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -104,6 +104,16 @@ def warnings_of_memorising(info: RunInfo) -> list[str]:
     return [text for text in info.warnings if "memoris" in text]
 
 
+def resuming(epoch: int, who: str = "") -> str:
+    """Say that a stopped training goes on.
+
+    >>> resuming(5), resuming(2, "Judge 3 of 5")
+    ('Resuming after epoch 5.', 'Judge 3 of 5: resuming after epoch 2.')
+    """
+    text = f"resuming after epoch {epoch}."
+    return f"{who}: {text}" if who else text.capitalize()
+
+
 def error_measure(info: RunInfo) -> str:
     """Return what the errors of a run on tagged text measure; an empty text for other data.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from activebias.internal import replacing
 from activebias.runs.auditing import Audit, audit, joined
 from activebias.runs.cells import safe_cell
+from activebias.runs.contents import places_of
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
@@ -107,6 +108,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield one dict per instance, the most suspicious first, at most `limit`; unknown values are None.
 
+    The columns that identify the rows of a table come behind `row`. No two columns have the same name: an
+    identifier with the name `index` is `index_` here.
+
     With `by_class` the most suspicious instance of every label comes first, then the second of every label,
     and so on: a large class with few wrong labels is audited too.
     """
@@ -123,11 +127,12 @@ def rows(
     }
     suspected, conflict, validates = found.suspected, instances.conflict, instances.in_validation
     ranks, order = class_ranks(found, instances.label), found.order
+    identifiers = _identifiers(inputs)
     if by_class:
         order = order[np.argsort(ranks[order], kind="stable")]
     for index in order[:limit].tolist():
+        place = {name: values[index] for name, values in places.items()}
         row: dict[str, Any] = {
-            **{name: values[index] for name, values in places.items()},
             "label": names[instances.label[index]],
             "believed": names[instances.believed[index]],
             "score": _known(found.score[index]),
@@ -139,25 +144,19 @@ def rows(
             "visits": int(found.visits[index]),
             "index": index,
             "position": int(instances.position[index]),
+            "instance": describe(index),
         }
-        yield row | {"instance": describe(index)}
+        for name, values in identifiers.items():
+            while name in place or name in row:
+                name += "_"
+            place[name] = values[index]
+        yield place | row
 
 
-def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequence[Any]]:
-    """Return where the instances are in the user's data, by names that say so.
-
-    The names are `row` in a table, `file` of images, `sentence` and `word` in tagged text, all counted from
-    0. Images without file names (of a recipe) have their `position` in the data set.
-    """
-    position: list[int] = instances.position.tolist()
-    if instances.sentence is not None and instances.word is not None:
-        return {"sentence": instances.sentence.tolist(), "word": instances.word.tolist()}
-    if kind != "images":
-        return {"sentence" if kind == "tagging" else "row": position}
-    # A run folder numbers the images that have no file names.
-    if inputs.names is None or inputs.names == tuple(map(str, range(len(inputs)))):
-        return {"position": position}
-    return {"file": inputs.names}
+def _identifiers(inputs: Inputs) -> dict[str, list[str | None]]:
+    """Return the cells of the columns that identify the rows, by their names; missing cells are None."""
+    frame = inputs.identifiers
+    return {} if frame is None else {name: frame[name].replace({np.nan: None}).tolist() for name in frame}
 
 
 def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
@@ -165,8 +164,9 @@ def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
     if inputs.rows is None:
         file_names = inputs.names
         return str if file_names is None else lambda index: file_names[index]
-    # Lists, because access to single rows of a data frame is slow.
-    columns = {str(name): inputs.rows[name].tolist() for name in inputs.rows.columns}
+    # Lists, because access to single rows of a data frame is slow. A missing value is a dash.
+    shown = inputs.rows.astype(object).where(inputs.rows.notna(), "–")
+    columns = {str(name): shown[name].tolist() for name in shown.columns}
     if kind != "table":  # the text, or the word, is the first column
         texts = next(iter(columns.values()))
         return lambda index: excerpt(str(texts[index]))

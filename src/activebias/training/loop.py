@@ -169,10 +169,16 @@ class Run:
         """Return the state after the last epoch, for a progress bar."""
         return EpochSeen(self.epoch, self.train_error[-1], self.test_error[-1], self.bias.emphasises)
 
-    def train(self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch) -> None:
-        """Train up to `epochs`; resume from the checkpoint if it exists."""
-        if (state := checkpoint.read()) is not None:
+    def train(
+        self, epochs: int, checkpoint: Checkpoint, on_epoch: OnEpoch, on_resume: Callable[[int], object]
+    ) -> None:
+        """Train up to `epochs`; resume from the checkpoint if it exists, and tell `on_resume` its epoch.
+
+        A checkpoint of a later epoch than `epochs`, from a longer training, is not read.
+        """
+        if (state := checkpoint.read()) is not None and len(state["test_error"]) <= epochs:
             self.load_state_dict(state)
+            on_resume(self.epoch)
         train_until(self, epochs, checkpoint, lambda: on_epoch(self.seen()))
 
     def train_epoch(self) -> None:

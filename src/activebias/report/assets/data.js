@@ -33,9 +33,9 @@ Report.data = (() => {
   /** What is shown of the inputs: one list of texts a field, told as the different texts and a code an instance. */
   async function fieldsOf(described) {
     return Promise.all(
-      described.map(async ({ name, texts, codes }) => {
+      described.map(async ({ name, texts, codes, identifies }) => {
         const [values, positions] = await Promise.all([json(texts), codes ? numbers(codes) : null]);
-        return { name, at: (i) => (positions ? values[positions[i]] : values[i]) ?? null };
+        return { name, identifies, at: (i) => (positions ? values[positions[i]] : values[i]) ?? null };
       }),
     );
   }
@@ -105,8 +105,8 @@ Report.data = (() => {
       nameOf: (i) => `${NAMES[run.kind]} ${columns.position[i]}${columns.word ? `, word ${columns.word[i]}` : ""}`,
       /** A few words that tell the instance: its file, its text or word; of a row all its columns. */
       caption: (i) => {
-        if (run.kind !== "table") return fields[0]?.at(i) ?? "";
-        return fields.filter((field) => field.at(i) !== null).map((field) => `${field.name}=${field.at(i)}`).join(", ");
+        if (run.kind !== "table") return fields.find((field) => !field.identifies)?.at(i) ?? "";
+        return fields.filter((field) => field.at(i) !== null).map((field) => `${field.name}=${field.at(i) || "–"}`).join(", ");
       },
       /** [number of the visit, probability] of every visit that is kept. */
       visits: (i) => {

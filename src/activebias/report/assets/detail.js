@@ -40,12 +40,14 @@ Report.detail = (() => {
     return make("div", { class: "verdict conflict" }, make("p", {}, "The same input has another label:"), ...buttons, more ? make("span", { class: "note" }, `and ${count(more)} more`) : null);
   }
 
+  const fieldName = (field) => (field.identifies ? `${field.name} (not trained on)` : field.name);
+
   /** A word of a sentence is shown in its sentence. */
   function fieldValue(run, field, i) {
     const text = field.at(i);
     if (text === null) return make("span", { class: "note" }, "not in this file, see below");
     const place = run.columns.word?.[i];
-    if (field.name !== "sentence" || place === undefined) return text;
+    if (field.name !== "sentence" || place === undefined) return text || "–";
     const words = text.split(" ");
     return make("span", {}, words.slice(0, place).join(" "), " ", make("mark", {}, words[place] ?? ""), " ", words.slice(place + 1).join(" "));
   }
@@ -88,7 +90,7 @@ Report.detail = (() => {
         ["Correctness", percent(columns.correctness[i])],
         ["Weight", decimal(columns.weight[i], 2)],
       ]),
-      run.fields.length ? terms(run.fields.map((field) => [field.name, fieldValue(run, field, i)]), { class: "fields" }) : null,
+      run.fields.length ? terms(run.fields.map((field) => [fieldName(field), fieldValue(run, field, i)]), { class: "fields" }) : null,
       make("p", { class: "steps" }, step(place - 1, "Previous"), step(place + 1, "Next")));
     byId("detail-body").hidden = false;
     byId("detail-empty").hidden = true;

@@ -173,7 +173,7 @@ Report.table = (() => {
 
   function csv() {
     const { columns } = run;
-    const first = sourceColumns(), fields = run.fields.filter((field) => !first.includes(field));
+    const first = [...sourceColumns(), ...run.fields.filter((field) => field.identifies)], fields = run.fields.filter((field) => !first.includes(field));
     const head = [...first.map((place) => place.name), "label", "believed", "score", "suspected", "conflict", "part", ...CSV_NUMBERS, "index", ...fields.map((field) => field.name)];
     const lines = Array.from(rows, (i) => [
       ...first.map((place) => place.at(i) ?? ""), run.className(columns.label[i]), run.className(columns.believed[i]), known(columns.score[i]),
