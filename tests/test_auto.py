@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
 import activebias as ab
 from activebias import curve as curves
@@ -66,6 +66,26 @@ def test_a_resumed_run_is_the_run_that_never_stopped(method, tmp_path):
     assert np.array_equal(second.curve.scores, third.curve.scores)
     assert torch.equal(second.bias.scores, third.bias.scores)
     assert torch.equal(second.bias.weights(), third.bias.weights())
+
+
+@pytest.mark.parametrize("own_batches", [False, True])
+def test_a_loader_that_picks_the_validation_examples_reads_no_others(own_batches):
+    read, run = [], Training().epochs(0, 2)
+
+    class Rows(Dataset):
+        def __len__(self):
+            return NUM_TRAINING + len(run.validation)
+
+        def __getitem__(self, row):
+            read.append(row)
+            return (run.train + run.validation)[row]
+
+    held_out = range(NUM_TRAINING, len(Rows()))
+    sampler = SubsetRandomSampler(held_out)
+    keywords = {"batch_sampler": BatchSampler(sampler, 7, False)} if own_batches else {"sampler": sampler}
+    run.bias.set_epoch(2)
+    run.bias.learn(run.model, run.loader, DataLoader(Rows(), **keywords))
+    assert set(read) == set(held_out)
 
 
 def test_learning_changes_neither_model_nor_random_state():

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import activebias as ab
 from activebias import learning
@@ -166,8 +173,10 @@ def test_a_run_resumed_without_a_learnt_curve_is_warned():
 def test_the_training_set_as_validation_set_is_told():
     run = Training(burn_in=0)
     run.bias.set_epoch(0)
-    with pytest.warns(UserWarning, match="`validation` is the training set"):
-        run.bias.learn(run.model, run.loader, DataLoader(run.train, 7))
+    picked = DataLoader(run.train, 7, sampler=SubsetRandomSampler(range(9)))
+    for validation in (DataLoader(run.train, 7), picked):
+        with pytest.warns(UserWarning, match="`validation` is the training set or a part of it"):
+            run.bias.learn(run.model, run.loader, validation)
 
 
 def test_epochs_that_begin_again_learn():

@@ -44,3 +44,13 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     (tmp_path / ".file.34cd").mkdir()
     remove_leftovers(tmp_path / "file")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".files.12ab", "file"]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, folder):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "new"
+    with pytest.raises(OSError) as caught, replacing(path, folder=folder):
+        pass
+    assert str(caught.value).startswith(f"{path} cannot be written (")
+    assert str(caught.value).endswith("): choose another place.")

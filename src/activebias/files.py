@@ -25,11 +25,15 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """
     if not folder and path.is_dir():
         raise ValueError(f"{path} is a folder, but a file is to be written: name a file in it.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        if folder:
-            temporary.mkdir()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir() if folder else temporary.touch()
+    except OSError as error:  # its own message would name the temporary path
+        raise type(error)(
+            f"{path} cannot be written ({error.strerror or error}): choose another place."
+        ) from error
+    try:
         yield temporary
         if folder:
             _swap(temporary, path)

@@ -93,10 +93,10 @@ def learn_curve(
             f"Expected `training` to be the training set, {ordered} examples in the order of the index, but "
             f"got {len(parts[0].dataset)}{'' if tokens else '; in tagging, give `tokens=` too'}."
         )
-    if parts[0].dataset is parts[1].dataset:
+    if parts[0].dataset is parts[1].source:
         warnings.warn(
-            "`validation` is the training set, and its loss falls with every instance that is memorised: "
-            "give `bias.learn` examples that are not trained on.",
+            "`validation` is the training set or a part of it, and its loss falls with every instance that "
+            "is memorised: give `bias.learn` examples that are not trained on.",
             stacklevel=2,
         )
     device = parameters[0].device

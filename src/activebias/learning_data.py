@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, default_collate
 
 from activebias.indexing import IndexedDataset, has_index, uncollated
 
@@ -43,6 +43,11 @@ class Part:
                 f"Expected the samples of `{name}` to have no index, but got a {type(self.dataset).__name__} "
                 "of a data set that was given to `with_index`: call `with_index` last, or leave it out."
             )
+        self.source = self.dataset
+        # The training set is read by the index, which counts all of it.
+        sampler = getattr(data.batch_sampler, "sampler", None) if is_loader else None
+        if name == "validation" and isinstance(sampler, SubsetRandomSampler):
+            self.dataset = Subset(self.dataset, sampler.indices)
         if len(self.dataset) == 0:
             raise ValueError(f"Expected `{name}` to have at least one example, but it is empty.")
 

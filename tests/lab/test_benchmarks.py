@@ -47,6 +47,12 @@ def numbers_in(text):
     return [float(number) for number in re.findall(r"[+-]?\d+\.\d+", text)]
 
 
+def test_the_audit_trains_or_scores_alone_and_never_does_nothing(run, capsys):
+    with pytest.raises(SystemExit):
+        run("audit", "--train", "--score")
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
 def test_auto_beside_the_methods_of_the_paper(run, tmp_path):
     trained = run("auto", *TRY, "--trials", 1, "--out", tmp_path)
     assert set(lines_of(trained, "digits")) == {"auto"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from activebias.lab import ResultStore, TrialResult, get_recipe
+from activebias.lab import Place, ResultStore, TrialResult, get_recipe, run_trials
 from activebias.lab import reproduction as module
 from activebias.lab.experiment.results import config_hash
 
@@ -66,6 +66,21 @@ def test_the_stored_trials_on_a_gpu_are_those_on_a_cpu():
     assert len(same) == 30
     assert max(differences) < 0.011  # one test image
     assert sum(difference > 0 for difference in differences) == 1
+
+
+def test_a_stored_trial_that_is_trained_again_has_its_errors(real_data, tmp_path):
+    """Two of 60 epochs of the burn-in, which knows no method."""
+    real_data("mnist")
+    recipe = get_recipe("mnist-fc")
+    (before,) = [
+        result
+        for result in ResultStore(ROOT / "results" / "one-by-one").load("mnist-fc", recipe.config())
+        if (result.method, result.seed) == ("scan", 0)
+    ]
+    (again,) = run_trials(
+        replace(recipe, epochs=2), methods=["scan"], seeds=[0], place=Place(tmp_path, side_by_side=1)
+    )
+    assert again.test_error == pytest.approx(before.test_error[:2], abs=0.011)  # one test image
 
 
 def stored(folder, differences, row="mnist-fc", seconds=2.0):

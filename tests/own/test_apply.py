@@ -258,3 +258,17 @@ def test_nothing_is_overwritten_and_a_changed_source_is_refused():
         [{"file": name, "label": label, "new_label": "digit 9" if label != "digit 9" else "digit 1"}]
     )
     assert "inside of photos" in apply("--run", "runs/photos", "--out", "photos/new", code=1)
+
+
+def test_one_more_pair_is_no_plural():
+    frame = pd.read_csv(write_wine("wine.csv"))
+    train("--csv", "wine.csv", "--target", "target")
+    pairs = [(old, new) for old in range(3) for new in range(3) if old != new]
+    used: set[int] = set()
+    rows = []
+    for old, new in pairs:
+        row = next(int(k) for k in frame.index[frame["target"] == old] if k not in used)
+        used.add(row)
+        rows.append({"row": row, "label": old, "new_label": new})
+    write_corrections(rows)
+    assert "; and 1 more pair. The corrected" in apply("--run", "runs/wine", "--out", "new.csv")

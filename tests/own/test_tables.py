@@ -138,16 +138,12 @@ def test_mixed_types_are_named(wine, tmp_path):
     ("write", "said"),
     [
         (
-            lambda k: f"0,{k % 7}",
-            "a decimal comma such as '0,0'; it is used as categories: write them with a",
+            lambda k: f"0,{k % 7}" if k % 50 else "0.5",
+            "a decimal comma such as '0,1'; it is used as categories: write them with a",
         ),
         (
-            lambda k: f"1.{k:03d},5",
-            "a decimal comma such as '1.000,5'; it is not used, as an identifier: write",
-        ),
-        (
-            lambda k: str(k % 5) if k % 3 else f"-{k % 9},25",
-            "a decimal comma such as '-0,25'; it is used as",
+            lambda k: f"1.{k:03d},5" if k % 50 else "about 3",
+            "a decimal comma such as '1.001,5'; it is not used, as an identifier: write",
         ),
         (
             lambda k: f"{k % 4 + 1},234",
@@ -168,6 +164,23 @@ def test_numbers_that_no_parser_reads_are_named(wine, tmp_path, write, said):
     data = read(wine, tmp_path, "semicolon.csv")
     (note,) = [note for note in data.notes if "'x'" in note]
     assert note.startswith(f"Column 'x' looks like numbers with {said}")
+
+
+@pytest.mark.parametrize(
+    ("write", "example"),
+    [
+        (lambda k: (f"0,{k % 7}", k % 7 / 10), "0,0"),
+        (lambda k: (f"1.{k:03d},{k * k % 10}", 1000 + k + k * k % 10 / 10), "1.000,0"),
+        (lambda k: (str(k % 5), k % 5) if k % 3 else (f"-{k % 9},25", -(k % 9) - 0.25), "-0,25"),
+        (lambda k: (f"{k % 4 + 1},234", k % 4 + 1.234) if k else ("0,5", 0.5), "0,5"),
+    ],
+)
+def test_a_decimal_comma_without_doubt_is_read(wine, tmp_path, write, example):
+    wine["x"], numbers = zip(*map(write, range(len(wine))), strict=True)
+    data = read(wine, tmp_path, "semicolon.csv")
+    assert f"Column 'x' holds numbers with a decimal comma such as {example!r}" in " ".join(data.notes)
+    found = data.train.inputs[0][:, -1].double().numpy()
+    assert np.corrcoef(found, np.array(numbers)[data.train_position])[0, 1] == pytest.approx(1, abs=1e-6)
 
 
 def test_a_few_numbers_that_no_parser_reads_are_missing_and_named(wine, tmp_path):

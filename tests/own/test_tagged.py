@@ -110,3 +110,12 @@ def test_wnut17(real_data):
     assert len(data.class_names) == 13
     assert (len(data.train), data.tokens.num_instances) == (3394, 62730)
     assert data.skipped == ()
+
+
+def test_a_sentence_with_many_copies_trains(path):
+    """Its copies stay together: in the validation part they alone would decide the error."""
+    copied = "Nothing\tO\nhappened\tO\n\n"
+    others = "".join(f"word{k}\tO\n\n" for k in range(20))
+    path.write_text(made_up(100) + "\n" + others + copied * 60)
+    for seed in range(8):
+        assert len(read(path, seed=seed).validation) == 24  # a fifth of the other 120 sentences

@@ -158,6 +158,20 @@ def test_the_keys_work_after_a_filter_menu(page, reported):
     assert page.find("#decided").text == "2 decided: 0 changed, 2 kept."
 
 
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_instance_to_decide_about_is_in_sight(page, reported, width):
+    page.open(reported, width=width)
+    page.choose("#show", "All instances")
+    page.js("scrollTo(0, 0)")
+    script = """const row = document.querySelector('#instances [aria-current]')?.getBoundingClientRect();
+    const detail = document.getElementById('detail').getBoundingClientRect();
+    const end = arguments[0] < 992 ? detail.top : innerHeight; // a sheet covers the end of a narrow page
+    return !!row && row.top >= 0 && row.bottom <= end && detail.top < innerHeight - 200;"""
+    for keys in ("n", "k", "n" * 8, "n" * 20, "k", "p" * 20):  # also on the next page, and back
+        page.press(*keys)
+        page.until(lambda: page.js(script, width))
+
+
 def test_the_page_of_several_judges(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_wine("wine.csv")

@@ -14,6 +14,7 @@ from activebias.lab.reproduction import PaperRow
 pytest.importorskip("plotly", reason="the page needs plotly")
 ROOT = Path(__file__).parents[2]
 NAMES = ("mnist-cnn", "cifar100-rn27")
+VARIANT = "cifar10-lr-as-printed"
 WIDE, NARROW = 1400, 400
 
 
@@ -57,6 +58,15 @@ def test_the_page_has_every_row_with_its_numbers_and_verdicts(file):
     assert '<th scope="row">WTC</th><td class="number">5</td>' in text
     assert '<td class="number"><strong>33.22 ± 0.13</strong></td><td class="number">33.64 ± 0.07</td>' in text
     assert "WTC (33.22), WE (33.23) and WPV (33.26) are better, WD (34.08) is worse" in text
+
+
+def test_rows_that_are_listed_and_not_counted_are_named(file, tmp_path):
+    assert "Not counted" not in without_scripts(file)
+    text = without_scripts(written([stored(name) for name in ("cifar100-rn27", VARIANT)], tmp_path))
+    assert "Best test error: 4 of 4 comparisons hold in 1 row." in text
+    assert f"Not counted: {VARIANT}, a variant of cifar10-lr." in text
+    alone = without_scripts(written([stored(VARIANT)], tmp_path))
+    assert f"Not counted: {VARIANT}, a variant of cifar10-lr." in alone
 
 
 def test_the_page_loads_nothing(file):

@@ -48,7 +48,8 @@ def apply(
         )
         return
     pairs = "; ".join(f"{old} → {new} ({number})" for old, new, number in changes[:SHOWN])
-    more = f"; and {len(changes) - SHOWN} more pairs" if len(changes) > SHOWN else ""
+    num_more = len(changes) - SHOWN
+    more = f"; and {plural(num_more, 'more pair', 'more pairs')}" if num_more > 0 else ""
     show(
         f"Changed {plural(len(found), 'label', 'labels')} of {folder.info.num_audited:,}: {pairs}{more}. The "
         f"corrected data is {out}; {folder.info.source} is unchanged. Next: `activebias train {again} --like "

@@ -29,7 +29,7 @@ _MEANING = (
 
 def write_page(rows: Sequence[PaperRow], out: Path) -> Path:
     """Write the page of the rows that have results."""
-    lines = what_holds(counted(rows)) if counted(rows) else []
+    lines = [*(what_holds(counted(rows)) if counted(rows) else []), *_not_counted(rows)]
     return write_reproduction(
         [_row(row) for row in rows],
         out,
@@ -37,6 +37,15 @@ def write_page(rows: Sequence[PaperRow], out: Path) -> Path:
         sentences=[line.replace("**", "").replace(" %:", ":", 1) for line in lines] + [_MEANING],
         overview=_overview(rows),
     )
+
+
+def _not_counted(rows: Sequence[PaperRow]) -> list[str]:
+    """Return a sentence that names the rows without a part in the counts, or no sentence."""
+    known = {row.recipe.name for row in counted(rows)}
+    others = [
+        f"{row.recipe.name}, a variant of {row.recipe.row}" for row in rows if row.recipe.name not in known
+    ]
+    return [f"Not counted: {'; '.join(others)}."] if others else []
 
 
 def _overview(rows: Sequence[PaperRow]) -> Table:

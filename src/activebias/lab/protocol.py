@@ -143,6 +143,11 @@ def run_protocol(
 
     `train` trains a unit into the store (`run_trials`), or returns False, which ends the training.
     """
+    if taken := sorted({*seeds} & {*protocol.search_seeds}):
+        raise ValueError(
+            f"Expected `seeds` to be other than the search's, but got {', '.join(map(str, taken))}: the "
+            "settings were chosen on it, so begin the trials at another `--seed`."
+        )
     for unit in protocol.units(seeds, place.store, at_once):
         missing = missing_runs(unit.recipe, unit.sides, unit.seeds, place)
         if missing:

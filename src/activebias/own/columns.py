@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from activebias.own.written_dates import find_dates, unclear_date
-from activebias.own.written_numbers import find_writing
+from activebias.own.written_numbers import decimal_commas, find_writing
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -65,6 +65,10 @@ def read_column(series: "Series") -> Column:
         present = series[series.notna()]
     if (seconds := find_dates(series)) is not None:
         return _number(name, seconds, _note_dates(name, present, seconds))
+    if (numbers := decimal_commas(series)) is not None:
+        example = present[present.str.contains(",", regex=False)].iloc[0]
+        note = f"Column {name!r} holds numbers with a decimal comma such as {example!r}"
+        return _number(name, numbers, f"{note}: it is used as a number.")
     parsed = pd.to_numeric(series, errors="coerce")
     words = present[parsed[present.index].isna()]
     if len(present) and len(present) - len(words) >= MOSTLY * len(present):

@@ -126,7 +126,8 @@ def divide(
 
     Both parts have the same share of every class. Examples of the same group (duplicates) stay together:
     with a copy in the training part, the validation error would be too low. A class with only one example is
-    in the training part.
+    in the training part. So is a group that is larger than the validation share of its class, as long as the
+    class has two smaller groups: its copies alone would decide the validation error.
     """
     from sklearn.model_selection import train_test_split
 
@@ -136,8 +137,12 @@ def divide(
         )
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     label_of_group = labels[first]
+    sizes = np.bincount(group)
+    quotas = np.maximum(np.round(share * np.bincount(label_of_group, weights=sizes)), 1)
+    is_small = sizes <= quotas[label_of_group]
+    num_small = np.bincount(label_of_group, weights=is_small)[label_of_group]
     counts = np.bincount(label_of_group)
-    divisible = np.flatnonzero(counts[label_of_group] > 1)
+    divisible = np.flatnonzero((counts[label_of_group] > 1) & (is_small | (num_small < 2)))
     num_classes = len(np.unique(label_of_group[divisible]))
     num_validation = max(round(share * len(divisible)), num_classes)
     if num_classes >= 2 and len(divisible) - num_validation < num_classes <= len(divisible) / 2:

@@ -24,6 +24,7 @@ from activebias.lab.models import (
     standardise,
 )
 from activebias.training.dropout import Dropout
+from activebias.training.layers import truncated_normal
 
 # Deviation of a standard normal that is cut at ±2.
 CUT_DEVIATION = 0.8796
@@ -128,6 +129,13 @@ def test_truncated_normal_weights(row):
             check_spread(layer.weight, 0.1 * CUT_DEVIATION, limit=0.2)
             bias = 0.0 if row == "mnist-fc" or layer is model.convolution_1 else 0.1
             assert torch.equal(layer.bias, torch.full_like(layer.bias, bias))
+
+
+def test_a_seed_has_the_same_truncated_normal_weights_with_every_torch():
+    """The stored trials (torch 2.11) began from these; `nn.init.trunc_normal_` of torch 2.13 draws others."""
+    weights = truncated_normal(0.1, torch.Generator().manual_seed(0))((4,))
+    expected = torch.tensor([-0.000895651, 0.069354959, -0.124154732, -0.104170956])
+    torch.testing.assert_close(weights, expected, rtol=1e-6, atol=0)
 
 
 def test_other_initial_weights():

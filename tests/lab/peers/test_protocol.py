@@ -313,6 +313,12 @@ def test_the_command_searches(tmp_path):
     assert wrong.exit_code == 2
 
 
+def test_trials_with_the_seed_of_the_search_are_refused_before_anything_is_trained(tmp_path):
+    protocol = Protocol.of(digits(), ["scan"])
+    with pytest.raises(ValueError, match=r"Expected `seeds` to be other than the search's, but got 1000"):
+        run_protocol(protocol, range(998, 1002), Place(tmp_path), lambda unit: pytest.fail("trained"))
+
+
 def test_a_recipe_with_a_teacher_is_refused():
     with pytest.raises(ValueError, match="without a teacher"):
         Protocol.of(get_recipe("mnist-fc-distill"), ["scan"])

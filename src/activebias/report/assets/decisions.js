@@ -64,11 +64,15 @@ Report.decisions = (() => {
     byId("forget").hidden = made.size === 0;
   }
 
+  function goTo(instance) {
+    Report.main.choose(instance);
+    Report.table.reveal(instance);
+  }
+
   /** Decide about the chosen instance and go on to the next one that is undecided. */
   function decideAndGoOn(instance, code) {
     decide(instance, code);
-    const next = Report.table.nextUndecided(instance);
-    Report.main.choose(next ?? instance);
+    goTo(Report.table.nextUndecided(instance) ?? instance);
   }
 
   function act(action, instance) {
@@ -76,7 +80,7 @@ Report.decisions = (() => {
     if (action === "next" || action === "previous") {
       const place = instance === null ? -1 : Report.table.placeOf(instance);
       const other = Report.table.at(action === "next" ? place + 1 : Math.max(place - 1, 0));
-      if (other !== undefined) Report.main.choose(other);
+      if (other !== undefined) goTo(other);
     } else if (instance === null) return;
     else if (action === "accept" && label[instance] !== believed[instance]) decideAndGoOn(instance, believed[instance]);
     else if (action === "keep") decideAndGoOn(instance, label[instance]);

@@ -114,16 +114,22 @@ Report.table = (() => {
     for (const cell of document.querySelectorAll(`#suspects [data-instance="${instance}"] .decided > span`)) cell.textContent = Report.decisions.words(instance);
   }
 
-  /** The next instance of the table, after this one, that nothing was decided about; the page goes with it. */
+  /** The next instance of the table, after this one, that nothing was decided about. */
   function nextUndecided(instance) {
-    for (let place = (places.get(instance) ?? -1) + 1; place < rows.length; place += 1) {
-      if (Report.decisions.at(rows[place]) === null) {
-        const its = Math.floor(place / pageSize());
-        if (its !== page) { page = its; drawBody(); }
-        return rows[place];
-      }
-    }
-    return null;
+    const after = rows.subarray((places.get(instance) ?? -1) + 1);
+    return after.find((other) => Report.decisions.at(other) === null) ?? null;
+  }
+
+  /** Turn to the page of an instance and scroll to it: nobody decides about a row that is out of sight. */
+  function reveal(instance) {
+    if (!places.has(instance)) return; // chosen on the map, and not in the table
+    const its = Math.floor(places.get(instance) / pageSize());
+    if (its !== page) { page = its; drawBody(); }
+    const shown = document.querySelector(`#suspects [data-instance="${instance}"]`);
+    const detail = byId("detail"), { top, bottom } = shown.getBoundingClientRect();
+    const isSheet = getComputedStyle(detail).position === "fixed";
+    const end = isSheet ? detail.getBoundingClientRect().top : innerHeight;
+    if (top < document.querySelector(".page-head").getBoundingClientRect().bottom || bottom > end) shown.scrollIntoView({ block: "start", behavior: "instant" });
   }
 
   function drawBody() {
@@ -243,7 +249,7 @@ Report.table = (() => {
   }
 
   return {
-    start, use, refresh, mark, csv, csvText, download, sourceColumns, partOf, classesByName, refreshDecision, nextUndecided,
+    start, use, refresh, mark, csv, csvText, download, sourceColumns, partOf, classesByName, refreshDecision, nextUndecided, reveal,
     rows: () => rows,
     at: (place) => rows[place],
     placeOf: (instance) => places.get(instance) ?? -1,
