@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from activebias import Audit
-from activebias.runs.auditing import without_prior
+from activebias.runs.auditing import Audit, without_prior
 from activebias.runs.folder import Emphasis, Inputs, Instances, RunFolder, RunInfo
 from activebias.runs.suspects import audit_run, is_sure
 

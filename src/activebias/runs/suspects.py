@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from activebias import Audit, audit
 from activebias.internal import replacing
-from activebias.runs.auditing import joined
+from activebias.runs.auditing import Audit, audit, joined
 from activebias.runs.cells import safe_cell
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
