@@ -1,5 +1,6 @@
 """A data set that grows, ids in place of positions, and streams."""
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -129,6 +130,31 @@ def test_ids_are_part_of_the_state(tmp_path):
     resumed.load(tmp_path / "bias.pt")
     assert resumed.rows(["z", "new", "x"]).tolist() == [2, 3, 0]
     assert torch.equal(resumed.scores[:3], bias.scores)
+
+
+class Name(str):
+    """A string of the user's own class."""
+
+
+@pytest.mark.parametrize(
+    "ids", [list(np.array(["1", "2"])), [Name("1"), Name("2")], list(np.array([1, 2])), [torch.tensor(1), 2]]
+)
+def test_ids_of_other_libraries_are_saved_as_pythons(ids, tmp_path):
+    bias = ab.ActiveBias("wpv", num_instances=2, num_classes=4)
+    bias.rows(ids)
+    bias.save(tmp_path / "bias.pt")
+    resumed = ab.ActiveBias("wpv", num_instances=2, num_classes=4)
+    resumed.load(tmp_path / "bias.pt")
+    plain = ["1", "2"] if isinstance(ids[0], str) else [1, 2]
+    assert resumed.rows(plain[::-1]).tolist() == [1, 0]
+
+
+def test_ids_of_examples_with_several_labels():
+    bias = ab.ActiveBias("wtc", num_instances=2, num_classes=3, multi_label=True)
+    assert bias.rows(["a", "b"]).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="cannot grow: make the bias for all of them"):
+        bias.rows(["c"])
+    assert bias.rows(["b"]).tolist() == [1]
 
 
 @pytest.mark.parametrize("ids", [["a", "a"], ["a"] * 3, "ab", [1, 2, 3, 4]])

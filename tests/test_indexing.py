@@ -220,6 +220,10 @@ def test_labels_that_do_not_fit_their_sequence_are_refused():
         ab.TokenIndex([2, 3]).of_labels([0, 1], torch.tensor([[1, 2, -100], [1, 2, -100]]))
     with pytest.raises(ValueError, match=r"Sequence 0 has a label at its position 3, but it has 2 positions"):
         ab.TokenIndex([2, 3], by_position=True).of_labels([0], torch.tensor([[1, 2, 3]]))
+    left, words = torch.tensor([[-100, 1, 2]]), ab.TokenIndex([2, 3], by_position=True)
+    with pytest.raises(ValueError, match="padding is on the left, pass `attention_mask`"):
+        words.of_labels([0], left)
+    assert words.of_labels([0], left, attention_mask=left > 0).tolist() == [[-1, 0, 1]]
     with pytest.raises(ValueError, match=r"Expected `labels` of shape \(2, words\)"):
         ab.TokenIndex([2, 3]).of_labels([0, 1], torch.tensor([[1, 2, 1, 2, 3]]))
 

@@ -109,6 +109,16 @@ def test_rows_of_one_length_take_little_more_than_their_entries():
     assert bias.history.num_bytes < 1.3 * 4 * 1000 * 41
 
 
+def test_the_row_that_does_not_count_can_be_read_among_rows_of_one_length():
+    """Side by side on a CPU, visits that do not count go there, and are scored with the others."""
+    history = ab.PredictionHistory(20, initial=0.5)
+    for value in range(1, 9):
+        history.append(sort_visits(np.arange(20), np.full(20, value / 10, dtype=np.float32)))
+    entries, count = history.entries(np.array([19, 20]))
+    assert count.tolist() == [9, 1]
+    assert entries[0].tolist() == pytest.approx([0.5] + [value / 10 for value in range(1, 9)])
+
+
 def test_rows_that_find_no_place_in_a_step_keep_the_latest(monkeypatch):
     pretend_gpu(monkeypatch)
     monkeypatch.setattr(storage_of_rows, "SPARE", 0)

@@ -1,5 +1,6 @@
 """A data set that grows, and instances that are known by an id of their own instead of their position."""
 
+import operator
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ def rows_of(bias: "ActiveBias", ids: Any) -> torch.Tensor:
                 f"The id {new[0]!r} is new, but the other ranks do not know its row: call `bias.rows(…)` "
                 "with all ids, in the same order on every rank, before the first epoch."
             )
-        if (needed := len(rows) + len(new)) > bias.num_instances:
-            bias.grow(needed)
+        if (needed := len(rows) + len(new)) > bias.num_instances // (bias._num_labels or 1):
+            bias.grow(needed * (bias._num_labels or 1))
         rows.update({each: row for row, each in enumerate(new, start=len(rows))})
     return torch.tensor([rows[each] for each in found], dtype=torch.int64, device="cpu")
 
@@ -38,11 +39,19 @@ def _plain(ids: Any) -> list[Hashable]:
     found = ids.tolist() if hasattr(ids, "tolist") else ids
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise TypeError(f"Expected `ids` to be a batch of ids, but got {ids!r}: for one id give `[id]`.")
-    found = list(found)
-    for each in found:
-        if isinstance(each, bool) or not isinstance(each, (str, int)):
-            raise TypeError(f"Expected ids to be strings or integers, but got {each!r}.")
-    return found
+    return [_plain_id(each) for each in found]
+
+
+def _plain_id(value: Any) -> Hashable:
+    """Return an id as Python's own string or integer: a checkpoint with NumPy's could not be read."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise TypeError(f"Expected ids to be strings or integers, but got {value!r}.")
 
 
 def grow_to(bias: "ActiveBias", num_instances: int) -> None:
@@ -59,7 +68,10 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             "rows that are no longer used may stay."
         )
     if bias.multi_label or (bias._plan is not None and bias._plan.sentences):
-        raise ValueError("A data set of examples with several labels, or of sentences, cannot grow.")
+        raise ValueError(
+            "A data set of examples with several labels, or of sentences, cannot grow: make the bias for all "
+            "of them, by `num_instances`."
+        )
     if old.in_file:
         raise ValueError("A history in a memory-mapped file cannot grow: leave out `history_file`.")
     if bias._order.position:

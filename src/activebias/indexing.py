@@ -290,18 +290,23 @@ class TokenIndex:
         if self.by_position:
             come = torch.where(labelled, number + 1, 0).amax(-1) if labelled.shape[1] else lengths
             wrong, what = come > lengths, "has a label at its position {}, but it has {} positions"
+            advice = (
+                "Count the positions of the sequences as the batches have them; `shift=True` is for causal "
+                "models only. If the padding is on the left, pass `attention_mask`."
+            )
         else:
             come = labelled.sum(-1)
             wrong, what = come != lengths, "came with {} labels, but its length is {}"
+            advice = (
+                "`TokenIndex.from_dataset` counts the labels that are not `ignore_index`; for a causal model "
+                "pass `shift=True`. If labels change from epoch to epoch (dynamic masking), or if sequences "
+                "are truncated after the data set, number the words by position: `by_position=True`."
+            )
         if not bool(wrong.any()):
             return
         row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"Sequence {int(sequence_index[row])} {what.format(int(come[row]), int(lengths[row]))}. "
-            "`TokenIndex.from_dataset` counts the labels that are not `ignore_index`; for a causal model "
-            "pass `shift=True`. If labels change from epoch to epoch (dynamic masking), or if sequences are "
-            "truncated after the data set, number the words by position: `by_position=True`."
-        )
+        found = what.format(int(come[row]), int(lengths[row]))
+        raise ValueError(f"Sequence {int(sequence_index[row])} {found}. {advice}")
 
 
 def _column(dataset: Any, name: str) -> Iterable[Any]:

@@ -82,7 +82,9 @@ class RaggedRows:
         width, values = int(count.max(initial=0)), self.values
         if self._stride:
             every = slice(UNIT, UNIT + (len(self._room) - 1) * self._stride * UNIT)
-            return values[every].reshape(-1, self._stride * UNIT).take(index, axis=0)[..., :width], count
+            # The row that does not count stands in front of them: any other row is read in its place.
+            rows = values[every].reshape(-1, self._stride * UNIT).take(index, axis=0, mode="clip")
+            return rows[..., :width], count
         # As an array that has, from every unit on, one item as long as a row to read: NumPy copies it whole.
         size = -(-width // UNIT) * UNIT
         item, step = np.dtype((np.void, size * values.itemsize)), (UNIT * values.itemsize,)

@@ -337,7 +337,23 @@ def test_a_loss_function_of_ones_own_is_weighed(tmp_path):
     ours.train()
     assert_equal_weights(own.model, ours.model)
     assert torch.allclose(own.bias.scores, ours.bias.scores, atol=1e-6)
-    assert "eval_loss" in own.evaluate(texts())
+    losses = [trainer.evaluate(texts())["eval_loss"] for trainer in (own, ours)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # the mean is without padding
+
+
+@pytest.mark.parametrize("smooths", [False, True])
+def test_a_seq2seq_model_is_evaluated_as_it_is_trained(smooths, tmp_path):
+    """The Trainer takes the labels out, which the model would make its decoder's inputs of."""
+
+    def per_label(outputs, labels, num_items_in_batch=None):
+        logits = outputs["logits"].transpose(1, 2)
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    arguments = {"label_smoothing_factor": 0.1} if smooths else {"options": {"compute_loss_func": per_label}}
+    trainer = make_language_trainer("t5", folder=tmp_path, **arguments)
+    plain_trainer = make_language_trainer("t5", None, folder=tmp_path)
+    loss, expected = (each.evaluate(texts())["eval_loss"] for each in (trainer, plain_trainer))
+    assert loss == pytest.approx(expected, rel=0.05 if smooths else 1e-5)
 
 
 def test_half_of_a_loss_of_ones_own(tmp_path):

@@ -295,6 +295,20 @@ def test_saved_parameters_hold_the_bias(tmp_path):
     assert torch.equal(whole.bias_.history.values()[0], second.bias_.history.values()[0])
 
 
+@pytest.mark.parametrize("num_epochs", [1, 2])
+def test_saved_parameters_without_the_history_of_skorch(num_epochs, tmp_path):
+    """The epochs of the bias go on: none is passed over, and the burn-in does not begin again."""
+    files = {f"f_{name}": str(tmp_path / name) for name in ("params", "optimizer", "criterion")}
+    whole = classifier(max_epochs=2 * num_epochs, burn_in=1).fit(X, Y)
+    classifier(max_epochs=num_epochs, burn_in=1).fit(X, Y).save_params(**files)
+    second = classifier(max_epochs=num_epochs, burn_in=1).initialize()
+    second.load_params(**files)
+    second.partial_fit(X, Y)
+    assert second.bias_.epoch == 2 * num_epochs - 1
+    assert torch.equal(whole.module_.layer.weight, second.module_.layer.weight)
+    assert torch.equal(whole.bias_.history.values()[0], second.bias_.history.values()[0])
+
+
 def test_a_checkpoint_holds_the_bias(tmp_path):
     whole = classifier(max_epochs=4).fit(X, Y)
     checkpoint = Checkpoint(dirname=str(tmp_path), monitor=None)

@@ -10,6 +10,7 @@ from activebias.internal import Forward
 from activebias.sampling import EmphasisSampler
 
 try:
+    from lightning import __version__
     from lightning.pytorch import Callback, LightningModule, Trainer, strategies
     from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
     from lightning.pytorch.utilities import CombinedLoader
@@ -19,6 +20,7 @@ except ImportError as error:
     ) from error
 
 
+VERSION = tuple(map(int, __version__.split(".")[:2]))
 DEFAULT_PREFIX = "active_bias/"
 SHARDING = ("DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy")  # the last one since 2.3
 
@@ -214,8 +216,9 @@ class ActiveBiasCallback(Callback):
             )
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         self._epoch_was_over = progress["is_last_batch"]
-        for count in (progress["current"], progress["total"]):
-            # Before 2.5 Lightning would train once more the batch that the checkpoint was written after.
+        # Before 2.5 Lightning would train once more the batch that the checkpoint was written after. Later
+        # releases count that batch: counted here too, an epoch that was over would get one more batch.
+        for count in (progress["current"], progress["total"]) if VERSION < (2, 5) else ():
             count["completed"] = max(count["completed"], count["processed"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

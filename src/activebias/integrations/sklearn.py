@@ -201,14 +201,18 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         return memory.bias
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        """Begin an epoch; in `partial_fit` skorch's history continues to count."""
+        """Begin an epoch; in `partial_fit` skorch's history continues to count.
+
+        The bias counts on by itself where its state was loaded without skorch's history.
+        """
         super().on_epoch_begin(net, **kwargs)
         if self.bias_ is None:
             return
         # skorch computes the scores of an epoch before the next epoch begins.
         if self.bias_.epoch is not None and len(self.history) > 1 and "valid_acc" in self.history[-2]:
             self.bias_.report_validation_error(1 - self.history[-2]["valid_acc"])
-        self.bias_.set_epoch(len(self.history) - 1)
+        following = 0 if self.bias_.epoch is None else self.bias_.epoch + 1
+        self.bias_.set_epoch(max(len(self.history) - 1, following))
 
     def on_epoch_end(
         self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any

@@ -210,6 +210,8 @@ class ActiveBiasMixin(_Base):
         inputs = dict(inputs)
         index, place = inputs.pop("index", None), inputs.pop(PLACE, None)
         if not model.training:
+            if self.label_smoother is not None or self._own_loss_func is not None:
+                self._add_decoder_inputs(inputs)  # the Trainer takes the labels out
             with self._unweighed():
                 return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if index is None:
@@ -233,7 +235,8 @@ class ActiveBiasMixin(_Base):
 
     @contextlib.contextmanager
     def _unweighed(self) -> Iterator[None]:
-        weighed, self.compute_loss_func = self.compute_loss_func, self._own_loss_func
+        weighed = self.compute_loss_func
+        self.compute_loss_func = None if self._own_loss_func is None else self._mean_own_loss
         try:
             yield
         finally:
@@ -324,6 +327,13 @@ class ActiveBiasMixin(_Base):
                 "weighs it and takes the mean."
             )
         return losses
+
+    def _mean_own_loss(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Return the mean of the user's losses, for evaluation: without padding, which has no label."""
+        counts = targets_of(labels, shift=self.shift_labels) != IGNORED
+        return self._own_losses(outputs, labels, num_items_in_batch)[counts].mean()
 
     def _scale(self) -> float:
         """Return the factor of a sum of losses, divided by the labels of all ranks, for the Trainer.
