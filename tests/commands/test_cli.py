@@ -285,10 +285,15 @@ def test_a_damaged_store_is_named(tmp_path):
 
 
 def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
+    # The children of a shell's background job ignore the signal, unless they ask for it.
+    program = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('activebias', run_name='__main__')"
+    )
     command = [
         sys.executable,
-        "-m",
-        "activebias",
+        "-c",
+        program,
         "compare",
         "digits",
         "--methods=scan",
