@@ -1,7 +1,7 @@
-"""Accelerate in a plain loop: it deals the batches out to the processes, so the sampler is for one replica.
+"""Accelerate in a plain loop. Accelerate gives each process its batches, so the sampler has `shard=False`.
 
-`torchrun --nproc-per-node 2 examples/accelerate_loop.py` gives the same result as one process. (On GPUs
-`accelerate launch` does as well; on a CPU it starts several processes only through MPI.)
+`torchrun --nproc-per-node 2 examples/accelerate_loop.py` gives the same result as one process. On GPUs
+`accelerate launch` works too; on a CPU it starts several processes only through MPI.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""DistributedDataParallel in a plain loop: the ranks exchange what they record, nothing else changes.
+"""DistributedDataParallel in a plain loop: the ranks exchange the recorded probabilities by themselves.
 
 `torchrun --nproc-per-node 2 examples/ddp_torchrun.py` gives the same result as one process, with or without
-torchrun. On several nodes it is the same program, started by torchrun on every node.
+torchrun. On several nodes, start the same program by torchrun on every node.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main(method: str, save: str | None) -> None:
             optimizer.step()
     if not dist.is_initialized() or dist.get_rank() == 0:
         if save:
-            bias.save(save)  # every rank holds the same state: one of them writes it, and nobody waits
+            bias.save(save)  # every rank holds the same state, so one rank writes it
         print(f"trained on {world_size} process(es)")
         digits.report(digits.accuracy(model))
     if dist.is_initialized():

@@ -1,4 +1,4 @@
-"""What the examples share: scikit-learn's digits (nothing is downloaded), a small network, its accuracy."""
+"""Shared by the examples: scikit-learn's digits (no download), a small network, and its accuracy."""
 
 import torch
 from sklearn.datasets import load_digits

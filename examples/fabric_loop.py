@@ -1,4 +1,4 @@
-"""Lightning Fabric: it wraps the model, and the bias makes the loader. Nothing else changes.
+"""Lightning Fabric: Fabric wraps the model, and the bias makes the loader.
 
 `fabric run --accelerator cpu --strategy ddp --devices 2 examples/fabric_loop.py`, or `torchrun
 --nproc-per-node 2`, gives the same result as one process.

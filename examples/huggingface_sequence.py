@@ -1,7 +1,7 @@
 """Hugging Face's Trainer: a small transformer reads a digit row by row, as a sentence of eight words.
 
-Nothing is downloaded: the transformer starts at random. Run it with `torchrun --nproc-per-node 2` and it
-trains on two processes.
+Nothing is downloaded: the transformer starts with random weights. `torchrun --nproc-per-node 2` trains it on
+two processes.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Hugging Face's Trainer on token classification: every word with a label is an instance of its own.
 
-The sentences are made up: a word's tag depends on the word and on the one before it, and one tag in ten is
-wrong. Long words come in two parts, of which only the first has a label, as tokenisers do it.
+The sentences are made up: a word's tag depends on this word and the word before it, and one tag in ten is
+wrong. As with a tokeniser, long words come in two parts, and only the first part has a label.
 """
 
 import argparse

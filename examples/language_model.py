@@ -1,8 +1,8 @@
-"""A small causal language model under Hugging Face's Trainer, trained on answers of which some are corrupted.
+"""A small causal language model under Hugging Face's Trainer, trained on partly wrong answers.
 
-A text is a prompt of letters and, as the answer, the same letters in reverse. In training most answers are
-drawn at random. Every word of an answer is an instance. `dft` weighs a word by its present probability
-(Dynamic Fine-Tuning), as a loss of one's own under `scan`; it begins after the burn-in, as the methods do.
+A text is a prompt of letters and an answer: the same letters in reverse. In training most answers are random
+letters. Every word of an answer is an instance. `dft` (Dynamic Fine-Tuning) weighs a word by its present
+probability. It is a `compute_loss_func` under `scan`, and begins after the burn-in, as the methods do.
 
     python examples/language_model.py --seeds 5
 """

@@ -24,7 +24,7 @@ class Classifier(LightningModule):
         self.batch_size = batch_size
 
     def train_dataloader(self) -> DataLoader:
-        # Here the ranks are known; accumulated batches count as one for the bias.
+        # Here the ranks are known. Accumulated batches are one step, so one batch for the bias.
         step_size = self.batch_size * self.trainer.accumulate_grad_batches
         return DataLoader(
             ab.with_index(digits.train_set()),

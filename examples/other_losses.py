@@ -1,4 +1,4 @@
-"""Class weights, soft labels, several labels, mixup, a loss of one's own: four lines, other targets."""
+"""Class weights, soft labels, several labels, mixup, and a loss of your own."""
 
 import torch
 from torch import nn
@@ -117,7 +117,7 @@ def mixup(model: nn.Module, bias: ab.ActiveBias, index, x, y) -> torch.Tensor:
 
 
 def focal(model: nn.Module, bias: ab.ActiveBias, index, x, y) -> torch.Tensor:
-    """Return the focal loss, a loss of one's own: p(y|x) is given as logits and targets."""
+    """Return the focal loss, as a loss of your own: the bias takes p(y|x) from logits and targets."""
     logits = model(x)
     plain = nn.functional.cross_entropy(logits, y, reduction="none")
     return bias.weigh((1 - torch.exp(-plain)) ** 2 * plain, (logits, y), index)

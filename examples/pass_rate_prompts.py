@@ -4,13 +4,13 @@ A small policy learns to add two numbers from a reward of 1 for a right answer a
 that is always or never passed teaches nothing: all its samples have the same reward. `bias.record` takes the
 pass rate of a prompt as its p, and `stc` draws prompts by p̄ (1 - p̄), half of the time.
 
-Two beginnings: a policy that passes a third of the prompts always, a third never and a third now and then,
-as a pretrained model does; and a policy that knows nothing.
+There are two starts. A pretrained policy passes a third of the prompts always, a third never and a third now
+and then. A policy from scratch knows nothing.
 
-The gain is small. On 20 other seeds, `main(range(100, 120))`, STC is ahead of uniform draws by 1.2 ± 0.1
-points after 48 steps from the pretrained policy, by 0.4 ± 0.1 after 96 and by 0.7 ± 0.4 after 240. From
-scratch it is behind, by 5.3 ± 1.0 points after 240 steps: it draws the few prompts that have begun to pass,
-while the others wait for their first right answer. Settings were chosen on the seeds 0 to 4.
+The gain is small. From the pretrained policy STC is ahead of uniform draws by 1.2 ± 0.1 points after 48
+steps, by 0.4 ± 0.1 after 96 and by 0.7 ± 0.4 after 240. From scratch STC is behind by 5.3 ± 1.0 points after
+240 steps: it draws the few prompts that have begun to pass, and the others wait for their first right answer.
+These are 20 seeds, `main(range(100, 120))`; the settings were chosen on the seeds 0 to 4.
 """
 
 import torch

@@ -1,5 +1,7 @@
-"""Ray Train: the DDP loop on two local workers, one of which is killed; Ray starts both again from the
-last checkpoint, in the middle of an epoch, and the result is that of a run nobody disturbed.
+"""Ray Train: the loop of `ddp_torchrun.py` on two local workers, one of which is killed.
+
+Ray starts both again from the last checkpoint, in the middle of an epoch. The accuracy is that of an
+undisturbed run.
 """
 
 import os
@@ -32,7 +34,7 @@ def train_worker(settings: dict) -> None:
         "wtc", num_instances=len(dataset), num_classes=digits.NUM_CLASSES, burn_in=digits.BURN_IN
     )
     batch_size = digits.BATCH_SIZE // dist.get_world_size()
-    # Not ray.train.torch.prepare_data_loader, which puts a sampler of its own there.
+    # Not ray.train.torch.prepare_data_loader, which replaces the sampler.
     loader = DataLoader(
         ab.with_index(dataset), batch_size=batch_size, sampler=bias.sampler(batch_size=batch_size)
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
-# "other": another model, or other data, than the plain loop's network on digits. "alone": no accuracy.
+# "other": the model or the data differ from the plain loop's. "alone": the example prints no accuracy.
 COMMANDS = {
     "plain_loop.py": "same",
     "loggers.py": "same",

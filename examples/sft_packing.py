@@ -1,7 +1,7 @@
 """TRL's SFTTrainer with the mixin: packed rows, completions only, LoRA. Needs `pip install trl peft`.
 
 A prompt has five letters, the completion is the same letters in reverse. A small Llama with random weights
-trains on packed rows, first whole, then an adapter (LoRA) on corrupted completions. Every word of a
+trains on packed rows. Then an adapter (LoRA) of it trains on partly wrong completions. Every word of a
 completion is an instance with a history of its own.
 """
 
@@ -61,7 +61,7 @@ def tune(model, tokenizer, texts: Dataset, epochs: int, folder: str, **options):
         gradient_checkpointing=False,
         dataloader_pin_memory=False,
     )
-    # The Trainer prepares and packs the texts, so it gets a function that makes the bias of their words.
+    # The Trainer prepares and packs the texts, so it gets a function that makes the bias.
     make_bias = partial(ab.ActiveBias, "wtc", num_classes=len(WORDS), burn_in=2, window=2, storage="float16")
     trainer = Tuner(
         model=model,

@@ -1,6 +1,6 @@
-"""No PyTorch model at all: scikit-learn's SGDClassifier, through `weight` and `record` with NumPy arrays.
+"""Without a PyTorch model: scikit-learn's SGDClassifier, by `weight` and `record` with NumPy arrays.
 
-Keras, JAX or anything else that takes sample weights and gives probabilities is used the same way.
+Keras, JAX, or any library that takes sample weights and returns probabilities, is used the same way.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main(method: str) -> float:
         bias.set_epoch(epoch)
         for index in batches:
             weight = bias.weight(index).numpy()
-            if hasattr(model, "coef_"):  # scikit-learn keeps its forward pass to itself: this is a second one
+            if hasattr(model, "coef_"):  # a second forward pass: training does not return its own
                 prob = model.predict_proba(x[index])[np.arange(len(index)), y[index]]
                 bias.record(index, prob)
             else:

@@ -1,4 +1,4 @@
-"""scikit-learn: a classifier with fit and predict_proba, in a pipeline, its method chosen by GridSearchCV."""
+"""scikit-learn: a classifier in a pipeline. With `--search`, GridSearchCV chooses the method."""
 
 import argparse
 

@@ -1,6 +1,6 @@
 """torchdata's StatefulDataLoader: stop in the middle of an epoch, build everything anew, go on.
 
-What counts is what was trained on, not what worker processes had prefetched; the bias knows.
+Batches that worker processes had prefetched, but that were not trained on, come again.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ class Run:
         )
 
     def train(self, checkpoint: Path, stop_after: int | None = None) -> None:
-        """Train from where the bias stands; stop in the middle, if told to, and leave a checkpoint."""
+        """Train from the bias's position; after `stop_after` steps write a checkpoint and stop."""
         num_steps = 0
         for epoch in range(self.bias.epoch or 0, digits.EPOCHS):
             self.bias.set_epoch(epoch)

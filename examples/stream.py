@@ -1,7 +1,7 @@
-"""A stream without positions: every sample brings an id of its own, and new samples come later.
+"""A stream: samples have no positions but ids, and new samples come later.
 
-A W* method changes the weights and not the order, so it needs no sampler. `bias.rows(ids)` gives an id its
-row; the data set grows where an id is new. The ids are part of the state.
+A W* method changes the weights and not the order, so it needs no sampler. `bias.rows(ids)` returns the rows
+of the ids in the history, and adds a row for every new id. The ids are part of the state.
 """
 
 import tempfile

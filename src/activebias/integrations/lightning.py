@@ -40,9 +40,9 @@ class ActiveBiasCallback(Callback):
     that was written without the bias is refused. `Trainer.test` and `validate` leave the bias as it is.
 
     `learn_from` is the validation data of the method `auto`: a loader or a data set. The bias learns after
-    the last batch of every epoch; a checkpoint of that step holds the curve. `forward`, from the module and a
-    batch to (logits, targets), is needed where the module is not called as `module(*inputs)`; `tokens` is
-    the `TokenIndex` of tagging. See `bias.learn`.
+    the last batch of every epoch; a checkpoint of that step holds the curve. If the module is not called as
+    `module(*inputs)`, give `forward`, a function of module and batch that returns (logits, targets). `tokens`
+    is the `TokenIndex` of tagging. See `bias.learn`.
 
     Two biases in one Trainer, each with a loader of its own, have two callbacks with different prefixes.
     """
@@ -72,13 +72,13 @@ class ActiveBiasCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """The name of the bias in a checkpoint, which a prefix of one's own is part of."""
+        """The name of the bias in a checkpoint; it contains the prefix, unless that is the default."""
         if self.prefix == DEFAULT_PREFIX:
             return super().state_key
         return self._generate_state_key(prefix=self.prefix)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Set the epoch early: worker processes of a loader draw before the epoch starts."""
+        """Set the epoch early, because a loader's worker processes draw before the epoch starts."""
         if self._learns:
             self._check_learning(trainer, pl_module)
         if not self._resumes:
@@ -189,7 +189,7 @@ class ActiveBiasCallback(Callback):
         self.bias.report_validation_error(float(trainer.callback_metrics[self.validation_error]))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the metrics; they are the same on all ranks, so that averages do not change them."""
+        """Log the metrics. They are equal on all ranks, so an average over the ranks does not change them."""
         if self._before_pass is not None:
             self.bias.load_state_dict(self._before_pass)
             self._before_pass = None

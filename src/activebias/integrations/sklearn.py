@@ -20,7 +20,7 @@ except ImportError as error:
     ) from error
 
 
-# Of the criteria that the bias computes itself; a subclass may have another constructor.
+# The criteria that the bias computes itself. A subclass with another constructor has the same `forward`.
 FORWARDS = (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward, nn.BCEWithLogitsLoss.forward)
 
 
@@ -33,8 +33,8 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
     parameters are skorch's. As usual in skorch, the module returns logits for CrossEntropyLoss (the default
     criterion), probabilities for NLLLoss, or one logit for two classes and BCEWithLogitsLoss.
 
-    Labels of any kind are encoded in the order of `classes_`, and `predict` returns them. Where a training
-    set may lack a class, pass `classes=…` with labels that are not 0 … C-1. A Dataset as X holds 0 … C-1.
+    Labels of any kind are encoded in the order of `classes_`, and `predict` returns them. If a training set
+    may lack a class, and labels are not 0 … C-1, pass `classes=…`. A Dataset as X holds 0 … C-1.
 
     `criterion__weight` are class weights. Sample weights come in X, `{"x": …, "sample_weight": …}`; the
     module sees the other entries. Both multiply the weights of the method.
@@ -100,7 +100,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
             self._decodes, self._forward_params = True, {}
 
     def check_data(self, X: Any, y: Any) -> None:
-        """Check the data as skorch does; the classes are those before the encoding."""
+        """Check the data as skorch does, but keep the classes as they were before the encoding."""
         classes = getattr(self, "classes_inferred_", None)
         super().check_data(X, y)
         if y is not None and classes is not None:
@@ -128,7 +128,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         )
 
     def _count_outputs(self, X: Any, fit_params: dict[str, Any]) -> int:
-        """Return the number of classes that the module has outputs for: of the first example."""
+        """Return the number of classes that the module has outputs for, seen on the first example."""
         first = next(iter(super().get_iterator(Subset(self.get_dataset(X), [0]), training=False)))
         self._set_training(False)
         with torch.no_grad():
@@ -222,7 +222,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         bias = self.bias_
         if bias is None or not bias.method.learns or dataset_valid is None:
             return
-        # Read as for predictions: without the bias's order.
+        # In the order of predictions, not in the bias's.
         parts = [
             super(ActiveBiasClassifier, self).get_iterator(part) for part in (dataset_train, dataset_valid)
         ]
@@ -234,7 +234,7 @@ class ActiveBiasClassifier(NeuralNetClassifier):  # type: ignore[misc]
         bias.learn(self.module_, *parts, forward=forward)
 
     def _logits(self, outputs: Any) -> torch.Tensor:
-        """Return the logits of the module's outputs, of which NLLLoss has probabilities."""
+        """Return the logits of the module's outputs; with NLLLoss the outputs are probabilities."""
         logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
         if isinstance(_criterion_of(self), nn.NLLLoss):
             return (logits + torch.finfo(logits.dtype).eps).log()

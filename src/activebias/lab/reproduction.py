@@ -33,33 +33,34 @@ _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and
 _WIDTH = 110
 _INTRODUCTION = """# Reproduction
 
-The paper's rows, trained here, beside the paper's numbers. A command makes this page from the result store in
-`results/`, which has one JSON line per trial and method. The page shows all results, good or bad:
+Which of the paper's findings hold in this repository? A row of the paper is a data set and a model. Each row
+has a section with our numbers, the paper's, and the commands that trained it. All results are shown, good or
+bad. One JSON line per trial and method is in `results/`, and this command makes the page from it:
 
 ```sh
 python -m activebias.lab.reproduction results docs/reproduction.md
 ```
 
-The same rows with interactive curves are one HTML file, which loads nothing from the network. It is not in
-the repository, because it is 5 MB large; `make reproduction` writes it too:
+This command writes the same rows with interactive curves, as one HTML file of 5 MB (not in the repository):
 
 ```sh
 activebias reproduce --trials 0 --out results --html docs/reproduction.html
 ```
 
-A comparison is a method against its baseline: Uni for S* methods, Scan for W* methods. A comparison holds if
-our trials and the paper have the same finding: better, worse, or no difference. Our finding is a paired
-t-test over trials, Holm-corrected at 5 %. The paper's is a difference of more than twice the combined
-standard error. The paper rounds standard errors to 0.01 and leaves out smaller ones. A missing standard error
-counts as 0.01. No standard error counts as less than 0.005.
+How to read the numbers ([the methods](method.md) have a page of their own):
 
-Two methods have the paper's order if they differ by more than twice the combined standard error, in the same
-direction, here and in the paper. They have the opposite order if the directions differ. All other pairs are
-undecided.
-
-Seconds are per trial and method. For models trained side by side they are a model's share of the time,
-without loading the data. The shared burn-in counts in full for every method. An asterisk marks seconds that
-cover part of the trials, or a GPU shared with other work; the row's text says which.
+- **A comparison** is a method against its baseline: Uni for S* methods, Scan for W* methods. It has one of
+  three findings: better, worse, or no difference. **A comparison holds** if our trials and the paper have the
+  same finding.
+- **Our finding** is a paired t-test over trials, Holm-corrected at 5 %. **The paper's finding** is a
+  difference if it is more than twice the combined standard error. The paper rounds standard errors to 0.01
+  and leaves out smaller ones. A missing standard error counts as 0.01, and none as less than 0.005.
+- **The order of two methods** is the paper's if they differ by more than twice the combined standard error,
+  in the same direction, here and in the paper. It is opposite if the directions differ. All other pairs are
+  undecided.
+- **Seconds** are per trial and method. For models trained side by side they are a model's share of the time,
+  without loading the data. The shared burn-in counts in full for every method. An asterisk marks seconds that
+  cover part of the trials, or a GPU shared with other work.
 """
 # Rows whose stored seconds are not the time of a whole trial: their notes say why.
 _SECONDS_OF_PARTS = ("qt-cnn", "mnist-fc-distill")
@@ -187,10 +188,10 @@ def _last_epochs_by_other_errors(rows: Sequence[PaperRow]) -> str:
     held, total = _sums([row.held(metric, stderr_of) for row in stated], 2)
     here, there, opposite = _sums([row.apart(metric, stderr_of) for row in stated], 3)
     return (
-        "In the last ten epochs the paper's standard errors are mostly far below its standard errors of the "
-        "best error, and below our standard errors for as many trials; presumably they treat every epoch as "
-        f"a trial. With the paper's standard errors of the best error instead, {held} of {total} comparisons "
-        f"hold; of the others, {_apart_text(here, there, opposite)}."
+        "In the last ten epochs the paper's standard errors are mostly far below those of its best error, "
+        "and below ours for as many trials. Presumably they treat every epoch as a trial. If we take the "
+        f"paper's standard errors of the best error instead, {held} of {total} comparisons hold; of the "
+        f"others, {_apart_text(here, there, opposite)}."
     )
 
 

@@ -31,9 +31,9 @@ from activebias.runs.folder import Inputs
 
 SIZES = (32, 64)
 NUM_THREADS = 8
-# From so many pixels on, images are decoded one at a time. A pixel takes up to 8 bytes of RAM.
+# Images with more pixels are decoded one at a time. A pixel takes up to 8 bytes of RAM.
 LARGE = 8_000_000
-# A JPEG file is decoded at a size of at least so many pixels, from which it is shrunk to one of SIZES.
+# A JPEG file is decoded with a longer side of at least this many pixels, then shrunk to one of SIZES.
 DRAFT = 512
 ORIENTATION = 0x0112  # in EXIF
 _AT_ONCE = 1000

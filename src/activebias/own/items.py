@@ -15,7 +15,7 @@ from activebias.own.models import OWN_MODEL
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.training.fingerprint import build_seeded
 
-# The report shows so many columns of a vector.
+# The report shows this many columns of a vector.
 MOST_COLUMNS = 50
 
 

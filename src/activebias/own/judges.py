@@ -1,12 +1,12 @@
 """Several models that judge the same labels: each holds out other examples, and their beliefs are averaged.
 
 The model of the run is the first judge, and holds out the validation part. Every further judge holds out
-another part of the training examples, and trains on all others, the validation part included. So one judge
-has not trained on an example, and all other judges have. In the average that one judge counts as much as the
-others together: it cannot have memorised the label, but it is only one model.
+another part of the training examples, and trains on all others, the validation part included. So every
+example has one judge that did not train on it. In the average this judge counts as much as all others
+together: it cannot have memorised the label, but it is only one model.
 
 Not every epoch counts. A model that is still learning judges best at the end, a model that memorises judges
-best before. The probabilities of held-out labels tell the two apart: an epoch counts if their mean logarithm
+best earlier. Held-out labels tell the two apart: an epoch counts if the mean logarithm of their probabilities
 is not clearly below that of the best epoch.
 """
 
@@ -29,7 +29,7 @@ from activebias.training.loop import Run
 
 # With two judges the second would train on the validation part alone.
 LEAST_JUDGES = 3
-# So many standard errors below the best epoch, an epoch is clearly worse.
+# An epoch is clearly worse if it is this many standard errors below the best epoch.
 CLEARLY = 2.0
 
 

@@ -59,7 +59,7 @@ class Split:
 
 
 def split_of(folder: RunFolder) -> float | Path | Split:
-    """Return what to read the data with, so that it is divided as in the run.
+    """Return the argument `validation` for a reader, so that the data is divided as in the run.
 
     A run with a separate validation file keeps that file.
     """

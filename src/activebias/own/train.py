@@ -140,7 +140,7 @@ def train_own(
 
 @contextmanager
 def suitable_threads(data: OwnData, model: Callable[[], nn.Module] | None) -> Iterator[None]:
-    """Train the small nets of tables and text with one thread: they are so small that a second one costs."""
+    """Train the small nets of tables and text with one thread: with two they are slower."""
     before = torch.get_num_threads()
     if data.kind != "images" and model is None:
         torch.set_num_threads(1)
@@ -151,7 +151,7 @@ def suitable_threads(data: OwnData, model: Callable[[], nn.Module] | None) -> It
 
 
 def _instances(data: OwnData, run: Run, judged: Judged | None) -> Instances:
-    """Return the instances of both parts: what the model or the judges believed about them; their origin."""
+    """Return the instances of both parts, with their origin and the beliefs of the model or the judges."""
     mean = [observer.mean_beliefs(run.epoch) for observer in run.observers]
     if judged is not None:
         number = run.bias.num_instances

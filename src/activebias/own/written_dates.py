@@ -11,12 +11,12 @@ ISO = r"\s*\d{4}-\d{1,2}-\d{1,2}(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?\s*(?:Z
 OTHER = (
     r"\s*(?:\d{1,2}([./-])\d{1,2}\1(?:\d{4}|\d{2})|\d{4}([./])\d{1,2}\2\d{1,2})(?:[T ]\d{1,2}:\d{2}.*)?\s*"
 )
-# From this share on, a column is one of dates in which the rest are mistakes.
+# A column with at least this share of dates is a column of dates; the other values are mistakes.
 MOSTLY = 0.9
 
 
 def find_dates(texts: "Series") -> "Series | None":
-    """Return the seconds since the earliest date, NaN for what is no date; None where most are no dates.
+    """Return the seconds since the earliest date, NaN for other values; None if most values are no dates.
 
     >>> import pandas as pd
     >>> find_dates(pd.Series(["2024-01-01", "2024-01-02 12:00"])).tolist()

@@ -1,4 +1,4 @@
-"""The audit: which labels are likely wrong, from what the model predicted for them while it trained."""
+"""The audit: which labels are likely wrong, by the probabilities that the model gave them in training."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-# A visit that found the label impossible must not outweigh all the others.
+# Lower probabilities count as this: one visit with p near 0 must not outweigh all other visits.
 LEAST_PROBABILITY = 1e-3
 VARIANCE_TOLERANCE = 1e-12
 # Sums of class probabilities in float16 differ from 1 by about 1e-3.
@@ -24,7 +24,7 @@ SUM_TOLERANCE = 1e-2
 
 
 class Summary(NamedTuple):
-    """What the visits of each instance say; NaN where there was none."""
+    """Statistics of the visits of each instance; NaN without visits."""
 
     visits: Integers
     confidence: Floats
@@ -39,22 +39,22 @@ class Audit:
     """One entry per instance, in the order of the data set; an instance without visits has NaN.
 
     Attributes:
-        score: how much speaks against the label, in [0, 1]: 1 - plausibility, or where the rival is known
-            rival / (rival + plausibility), as if there were no other class than these two.
+        score: the evidence against the label, in [0, 1]: rival / (rival + plausibility), or 1 - plausibility
+            if the rival is not known.
         order: the instances, worst first. Equal scores stand in the order of the data set, and instances
             that were never visited at the end.
         plausibility: geometric mean of p(y|x) over the visits, each taken as at least 0.001. A visit counts
-            as much as it tells instances apart: by the variance of p(y|x) over all instances at that visit.
-            So an epoch in which nothing was learned yet counts little, and one that has memorised all too.
+            by the variance of p(y|x) over all instances at that visit. So epochs count little in which
+            nothing is learned yet, or everything is memorised.
         confidence: mean of p(y|x) over the visits.
         variability: standard deviation of p(y|x) over the visits (divided by their number, as in dataset
             cartography); 0 for a single visit.
-        correctness: share of the visits with p(y|x) > 1/2. There the model certainly chose the label; with
-            more than two classes it may have chosen it elsewhere too, which the history does not tell.
-        visits: how many visits count.
+        correctness: share of the visits with p(y|x) > 1/2. With more than two classes the model may have
+            chosen the label at other visits too; the history does not tell.
+        visits: the number of visits that count.
         label: the labels, if they were given.
         believed: the classes that the model believes in, if they were given.
-        rival: the mean probability of the strongest class but the label's, if it was given.
+        rival: the highest mean probability of a class other than the label, if it was given.
     """
 
     score: Floats
@@ -74,7 +74,7 @@ class Audit:
 
     @property
     def suspected(self) -> Flags:
-        """Which labels to look at: the model believes in another class; score > 1/2 where that is unknown."""
+        """Whether the model believes in another class than the label; score > 1/2 if that is unknown."""
         if self.label is None or self.believed is None:
             return np.greater(self.score, 0.5)
         return np.not_equal(self.label, self.believed) & np.greater(self.visits, 0)
@@ -89,13 +89,13 @@ def audit(
     prior: float | None = None,
     pred_probs: Any = None,
 ) -> Audit:
-    """Rank the instances by how likely their label is wrong, from what was predicted in training.
+    """Rank the instances by how likely their label is wrong, from the probabilities of training.
 
     The history alone suffices. With mean class probabilities as `believed` (or with `rival`) the ranking is
     better: a wrong label has one strong rival, while a merely difficult instance spreads its probability.
 
-    The entry 1/C that every history begins with is no visit and does not count. A window may have pushed
-    it out, and that cannot always be seen: so the oldest entry is left out where it is exactly 1/C.
+    The entry 1/C that every history begins with is no visit and does not count. A window may have dropped
+    it. So the oldest entry is left out only if it is exactly 1/C.
 
     Out-of-sample probabilities of any model, as cleanlab uses them, are audited without a history: give them
     as `pred_probs`, with `labels`.
@@ -118,8 +118,8 @@ def audit(
         labels: the class of each instance as labelled, integers.
         believed: the class of each instance that the model believes in, integers (N,); or the sum or mean
             over the epochs of the model's class probabilities (N, C). It is compared with `labels`.
-        rival: the mean probability of the strongest class but the label's; class probabilities as
-            `believed`, with `labels`, already say it.
+        rival: the highest mean probability of a class other than the label; not needed if `believed` holds
+            class probabilities.
         prior: with arrays, the value 1/C that the histories begin with; None if they begin with a visit.
         pred_probs: in place of a history, class probabilities from models that did not train on the instance,
             (N, C), or (M, N, C) of M models; each model counts as a visit.
@@ -152,7 +152,7 @@ def audit(
 
 
 def joined(parts: Sequence[Audit]) -> Audit:
-    """Return one audit of the instances of several, one after the other, with one order."""
+    """Return one audit of all instances of several audits, with one order."""
     columns: dict[str, Any] = {}
     for each in fields(Audit):
         values = [getattr(part, each.name) for part in parts]
@@ -181,7 +181,7 @@ def visit_weights(parts: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Float
         )
     mean = total / np.maximum(count, 1)
     variance = squares / np.maximum(count, 1) - mean * mean
-    # Equal probabilities leave a rounding error, which must not decide which visit counts.
+    # Equal probabilities leave a rounding error, which must not become a weight.
     return np.where(variance > VARIANCE_TOLERANCE, variance, 0.0)
 
 
@@ -229,7 +229,7 @@ Parts: TypeAlias = Iterator[tuple[npt.ArrayLike, Flags]]
 
 
 def _parts(history: Any, prior: float | None) -> tuple[int, Callable[[], Parts]]:
-    """Return the number of instances, and what gives their values and which are visits, part by part."""
+    """Return the number of instances, and a function that yields (values, valid) part by part."""
     if isinstance(history, ActiveBias):
         history = history.history
     if isinstance(history, PredictionHistory):
@@ -253,7 +253,7 @@ def _parts_of_arrays(values: Any, valid: Any, prior: float | None) -> Parts:
 
 
 def _checked_arrays(history: Any, prior: float | None) -> tuple[npt.NDArray[Any], Flags]:
-    """Return (values, valid) as arrays, or raise with what is wrong about them."""
+    """Return (values, valid) as arrays, or raise and name the problem."""
     if isinstance(history, tuple) and len(history) != 2:
         raise ValueError(f"Expected `history` to be a pair (values, valid), but got {len(history)} items.")
     values, valid = history if isinstance(history, tuple) else (history, None)

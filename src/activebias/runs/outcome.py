@@ -7,8 +7,8 @@ from activebias import ActiveBias
 from activebias.internal import has_learnt
 from activebias.runs.contents import RunInfo
 
-# A model has memorised if its validation error rises by so many points after the first half of the training,
-# and its training error is below this share of the lowest validation error.
+# A model has memorised if its validation error was lowest in the first half of the training and rose by this
+# many points, and its training error is below this share of the lowest validation error.
 LEAST_RISE = 2.0
 MOST_SHARE = 0.25
 

@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 class Checkpoint:
     """A file with the state of an unfinished run.
 
-    After an epoch a checkpoint is `due` unless the last write is less than `interval` seconds old. An epoch
-    of the digits takes a hundredth of a second, and writing takes longer. A killed process therefore loses
-    its current epoch, or its last second. The states of a hundred models are gigabytes: writing them takes at
+    After an epoch a checkpoint is `due` unless the last write is less than `interval` seconds old: an epoch
+    of the digits takes a hundredth of a second, less than a write. A killed process therefore loses its
+    current epoch, or its last second. The states of a hundred models are gigabytes: writing them takes at
     most a 20th of the time.
 
     A checkpoint with another `fingerprint` belongs to other data or settings, and is not read.

@@ -1,11 +1,11 @@
 """Dropout whose masks are a pure function of a seed, a step and a position.
 
-Why a layer has no `torch.Generator`: K models trained side by side (`torch.func.vmap` over `functional_call`)
-must draw the same masks as K single runs. A generator is host state: vmap cannot batch it, every model needs
-its own kernel launch, and GPU and CPU give different numbers. Here the state of a layer is two integer
-buffers: `seed`, drawn once from the trainer's generator, and `step`. They stack like any other buffer
-(`torch.func.stack_module_state`) and are saved with the model. The mask is integer arithmetic on them: the
-same on every device, compiled or not, alone or side by side.
+A layer has no `torch.Generator`, because K models trained side by side (`torch.func.vmap` over
+`functional_call`) must draw the same masks as K single runs. A generator is host state: vmap cannot batch it,
+every model needs its own kernel launch, and GPU and CPU give different numbers. Here the state of a layer is
+two integer buffers: `seed`, drawn once from the trainer's generator, and `step`. They stack like any other
+buffer (`torch.func.stack_module_state`) and are saved with the model. The mask is integer arithmetic on them:
+the same on every device, compiled or not, alone or side by side.
 """
 
 import torch

@@ -29,7 +29,7 @@ def learnt_weights(bias: ActiveBias) -> list[float]:
 
 
 def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) -> None:
-    """Let the biases whose method learns learn from the validation part, if there is one; after an epoch."""
+    """After an epoch, let the methods that learn do so from the validation part, if there is one."""
     validation, tokens = task.validation, task.tokens
     learning = [bias for bias in biases if bias.method.learns]
     if validation is None or not learning:

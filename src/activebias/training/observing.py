@@ -66,7 +66,7 @@ class Observer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Load the state that `state_dict` returned."""
         self.beliefs.copy_(state["beliefs"])
         if self.history is not None:
             self.history.load_state_dict(state["history"])

@@ -18,9 +18,9 @@ PLACE = "active_bias_place"  # a name in a batch that no model has
 
 
 def words_of(dataset: Any, *, shift: bool) -> TokenIndex | None:
-    """Number the words of a prepared training set; None where every example has one label.
+    """Number the words of a prepared training set; None if every example has one label.
 
-    Where a collator makes the labels, which words have one is not known: words are numbered by position.
+    If a collator makes the labels, it is not known which words get one: words are numbered by position.
     """
     first = dataset[0]
     if "labels" in first and "seq_lengths" in first:
@@ -43,10 +43,10 @@ def _num_labels(row: dict[str, Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCollator:
-    """Calls the Trainer's collator, adds the index of every label, and calls the labels `labels`.
+    """Calls the Trainer's collator, adds the index of every label, and renames the labels to `labels`.
 
-    It runs where the batch is made: there the labels are on the CPU, and checking them waits for no GPU. A
-    batch without an index, as in evaluation, stays as it is.
+    Here the labels are still on the CPU, so checking them waits for no GPU. A batch without an index, as in
+    evaluation, stays as it is.
     """
 
     collate_fn: Callable[[list[Any]], Any]
@@ -121,7 +121,7 @@ class TrainingCollator:
             )
 
     def unnumbered(self, samples: list[Any]) -> Any:
-        """Return a batch of other examples than the training set's, which have no index."""
+        """Return a batch of examples that are not in the training set, and so have no index."""
         return self._with_labels(self.collate_fn(samples))
 
     def _with_labels(self, batch: Any) -> Any:
@@ -145,7 +145,7 @@ class TrainingCollator:
         """Number the words that have a label; later parts of words and padding have no label."""
         assert self.token_index is not None
         if attention_mask is not None and attention_mask.shape != labels.shape:
-            attention_mask = None  # an encoder's, whose decoder has the labels
+            attention_mask = None  # it is the encoder's, and the labels are the decoder's
         if not self.shift:
             return self.token_index.of_labels(index, labels, attention_mask=attention_mask)
         labels = labels[:, 1:]
@@ -160,11 +160,11 @@ class TrainingCollator:
 
 
 def ignore_padding(batch: dict[str, Any], num_real: int) -> None:
-    """Take the labels of the examples after the first `num_real` away."""
+    """Remove the labels of the examples after the first `num_real`."""
     if PLACE not in batch:
         batch["labels"][num_real:] = IGNORED
         return
-    # Where the sequences of a batch follow each other in one row, the padding is its end.
+    # If the sequences of a batch follow each other in one row, padding is at the end of the row.
     if num_real < len(batch[PLACE]):
         batch["labels"][0, int(batch[PLACE][num_real, 0]) :] = IGNORED
 
@@ -172,18 +172,18 @@ def ignore_padding(batch: dict[str, Any], num_real: int) -> None:
 class DealtOrder(Sampler[int]):
     """The bias's order as Accelerate deals it out to the ranks, batch by batch.
 
-    Examples that were already trained on come as a dummy index: a resuming Trainer skips them. The last round
-    of batches is filled up with its own first examples, so that Accelerate fills up nothing: it would take
-    the epoch's first examples, which a resumed run does not know.
+    A resuming Trainer skips the examples that were already trained on, so dummy indices stand for them. The
+    last round of batches is padded with its own first examples. Accelerate would pad it with the epoch's
+    first examples, which a resumed run does not know.
     """
 
     def __init__(self, sampler: EmphasisSampler, *, skips: bool, round_size: int) -> None:
-        """Take the examples of one batch on every rank; a `round_size` of 1 fills up nothing."""
+        """`round_size` is the number of examples in one batch on every rank; 1 pads nothing."""
         self._sampler, self._skips, self._round_size = sampler, skips, round_size
         self._epoch = 0
 
     def __len__(self) -> int:
-        """Return the number of examples, filled up."""
+        """Return the number of examples, with padding."""
         return -(-len(self._sampler) // self._round_size) * self._round_size
 
     def __iter__(self) -> Iterator[int]:
@@ -200,7 +200,7 @@ class DealtOrder(Sampler[int]):
         yield from itertools.islice(itertools.cycle(last_round), self._round_size - len(last_round))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; an earlier one is not begun again.
+        """Begin an epoch; ignore an earlier epoch.
 
         Before transformers 5, Accelerate's loader of a resumed epoch counts from 0 once more.
         """

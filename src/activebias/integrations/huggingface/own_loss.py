@@ -11,12 +11,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from activebias.internal import IGNORED
 
-# What the model's own loss may differ by from the cross-entropy of its logits: float32, and half precision.
+# The largest difference of the model's own loss to the cross-entropy of its logits that counts as rounding.
 TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-3}
 HALF_TOLERANCE = 3e-2
-# Class weights are looked for among so many classes, by so many evaluations of the first batch.
+# Other labels are tried for at most this many classes, at most this many times.
 MOST_CLASSES, MOST_TURNS = 1000, 8
-# Their third argument is the weight of the classes.
+# The third argument of these losses is the weight of the classes.
 TORCH_LOSSES = (functional.cross_entropy, functional.nll_loss, functional.binary_cross_entropy_with_logits)
 
 
@@ -37,7 +37,7 @@ def predicts_the_next_word(model: Any) -> bool:
 
 
 def targets_of(labels: torch.Tensor, *, shift: bool, padding: int = IGNORED) -> torch.Tensor:
-    """Return what the logits of every position predict: the labels, or the labels of the next position."""
+    """Return the targets of the logits: the labels, or with `shift` the labels of the next position."""
     return functional.pad(labels[:, 1:], (0, 1), value=padding) if shift and labels.dim() > 1 else labels
 
 
@@ -49,11 +49,11 @@ def check_own_loss(
     shift: bool,
     class_weight: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
-    """Return the class weights to train with: those given, or those of the model's own loss; None for none.
+    """Return the class weights to train with: the given ones, or those of the model's own loss, or None.
 
     Raise if the model's own loss is not the cross-entropy of its logits, with or without class weights. The
-    model is evaluated on the first batch, and on its inputs with other labels: class weights show only where
-    classes of different weights meet. Gradients and dropout are off.
+    model is evaluated on the first batch, and on its inputs with other labels: class weights change a mean
+    loss only if its labels have different weights. Gradients and dropout are off.
     """
     labels = inputs["labels"]
     if not _takes(base_model(base), label):
@@ -93,7 +93,7 @@ def check_own_loss(
 
 
 class OwnLoss(NamedTuple):
-    """What a model that is given labels returns, and the class weights that it passes to torch's losses."""
+    """Logits and loss of a model that is given labels, and the class weights that it passes to torch."""
 
     logits: torch.Tensor
     loss: torch.Tensor
@@ -121,10 +121,10 @@ class _SeeWeights(TorchFunctionMode):
 
 
 def _other_labels(labels: torch.Tensor, num_classes: int) -> Iterator[torch.Tensor]:
-    """Return labels of the same places with other classes; the last class of each is the next one's first.
+    """Yield labels with other classes at the same places; the last class of each is the first of the next.
 
-    How many follows from the classes alone: where ranks share the parameters (FSDP, ZeRO 3), all of them must
-    evaluate the model equally often, and their batches have different numbers of labels.
+    Their number depends on the number of classes only. Ranks that share the parameters (FSDP, ZeRO 3) must
+    evaluate the model equally often, but their batches have different numbers of labels.
     """
     counted = labels != IGNORED
     number = int(counted.sum())

@@ -1,4 +1,4 @@
-"""The bias in the Trainer's checkpoints, and what it hears of the evaluations."""
+"""The bias in the Trainer's checkpoints, and the validation errors that it gets from evaluations."""
 
 import os
 import warnings
@@ -16,7 +16,7 @@ STATE_NAME = "active_bias.pt"
 
 
 def checkpoint_to_resume(resume_from: str | bool | None, output_dir: str) -> str | None:
-    """Return the folder to resume from: the one given, or for True the newest that holds the bias."""
+    """Return the folder to resume from: the given folder, or for True the newest that holds the bias."""
     if not resume_from:
         return None
     folders = sorted(
@@ -96,7 +96,7 @@ class StateCallback(TrainerCallback):
         metrics: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Report the validation error; evaluations of other sets, under other names, are not meant."""
+        """Report the validation error; evaluations of other sets have other names and are ignored."""
         name = self._trainer.validation_error
         if name is None or not self._trains:
             return

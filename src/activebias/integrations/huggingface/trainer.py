@@ -56,21 +56,22 @@ class ActiveBiasMixin(_Base):
         learn_from: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Set the bias, and where words have labels the numbering of these words.
+        """Set the bias and, if words have labels, the numbering of these words.
 
         All other arguments are the Trainer's. `compute_loss_func` must return one loss for every label.
 
         Args:
             *args: the Trainer's.
-            bias: its `num_instances` is the length of the training set, or `token_index.num_instances`. Where
+            bias: its `num_instances` is the length of the training set, or `token_index.num_instances`. If
                 the Trainer prepares the training set (TRL), pass a function that makes the bias, such as
-                `functools.partial(ActiveBias, "wtc", num_classes=…)`: it is called with `num_instances`, and
-                words are numbered as the prepared set has them.
+                `functools.partial(ActiveBias, "wtc", num_classes=…)`. It is called with `num_instances`, and
+                the words of the prepared set are numbered.
             token_index: for tagging and language models, `TokenIndex.from_dataset(train_dataset)`; for causal
                 models with `shift=True`.
-            shift_labels: whether the logits of a position predict the label of the next one. None goes by the
-                model, whose own loss of the first batch must then be the cross-entropy of its logits.
-            class_weight: as `weight` in torch's cross-entropy. None takes over the weights of the model's own
+            shift_labels: whether the logits of a position predict the label of the next position. None
+                decides by the model's class, and checks it: the model's own loss of the first batch must be
+                the cross-entropy of its logits.
+            class_weight: as `weight` in torch's cross-entropy. None uses the class weights of the model's own
                 loss, if it has any.
             validation_error: the name of a metric of `compute_metrics`, such as "eval_error": the share of
                 wrong examples. The bias receives it after an evaluation, which `burn_in="auto"` needs.
@@ -243,14 +244,14 @@ class ActiveBiasMixin(_Base):
             self.compute_loss_func = weighed
 
     def _add_decoder_inputs(self, inputs: dict[str, Any]) -> None:
-        """Shift the labels into the decoder's inputs, as the model does that is given labels."""
+        """Shift the labels into the decoder's inputs, as a model does if it is given labels."""
         model = base_model(self.model)
         if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or any(
             name in inputs for name in ("decoder_input_ids", "decoder_inputs_embeds")
         ):
             return
         if inputs["labels"].dim() == 1:
-            return  # a classifier, which makes its decoder's inputs of its own inputs
+            return  # a classifier makes the decoder's inputs from its own inputs
         prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
         if prepare is None:
             raise ValueError(
@@ -272,7 +273,7 @@ class ActiveBiasMixin(_Base):
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         options: dict[str, Any] = {
             "ignore_index": IGNORED,
-            # The Trainer has no smoother where examples have several labels, and says so.
+            # For several labels an example the Trainer has no smoother, and warns.
             "label_smoothing": 0.0 if self.label_smoother is None else self.args.label_smoothing_factor,
             "class_weight": self.class_weight,
         }
