@@ -62,12 +62,12 @@ def peer_rows() -> dict[str, Protocol]:
         ),
         _row("qt-cnn", "qt-cnn", "TREC question type, sentence CNN"),
         _row("wnut17-cnn", "wnut17-cnn", "WNUT-17 named entities, tagging CNN (100 - entity F1)"),
-        _row("digits-0", "digits", "Digits, clean labels, 64-64-10 net"),
+        _row("digits-0", "digits", "Digits, clean labels"),
         *(
             _row(
                 f"digits-{share}",
                 "digits",
-                f"Digits, {share} % of the labels wrong at random, 64-64-10 net",
+                f"Digits, {share} % of the labels wrong",
                 noise=f"uniform_other:{share / 100}",
             )
             for share in (20, 40)
@@ -75,7 +75,7 @@ def peer_rows() -> dict[str, Protocol]:
         _row(
             "digits-flips-30",
             "digits",
-            "Digits, 30 % of the labels flipped to the next class, 64-64-10 net",
+            "Digits, 30 % of the labels flipped",
             noise="class_dependent:0.3",
         ),
     ]
