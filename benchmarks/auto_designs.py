@@ -15,11 +15,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from auto import shown
+from auto import OWN_ROWS, learning, shown
 
 from activebias import METHODS, get_method
-from activebias.internal import FIRST_ROUNDS, MEMBERS, UNIFORM, Evidence, knot_means, largest_loss
-from activebias.lab import get_recipe
+from activebias.curve import _nearest as nearest
+from activebias.curve import _smoothed as smoothed
+from activebias.internal import (
+    FIRST_ROUNDS,
+    MEMBERS,
+    UNIFORM,
+    Evidence,
+    between,
+    knot_means,
+    largest_loss,
+)
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.peer_rows import peer_rows
 from activebias.lab.protocol import Protocol
@@ -30,16 +39,26 @@ from activebias.lab.side_by_side.training import Lane, SideBySide
 
 KNOTS = knot_means()
 NO_BOUND = 1e9
+ROBUST = ("q1", None)  # tells which labels to trust
 
 
 class Design(NamedTuple):
-    """A way from gradients to emphasis; without a loss it learns nothing."""
+    """A way from gradients to emphasis; without a loss it learns nothing.
+
+    Where labels are trusted, the validation loss counts only as far as labels with such a p are: see `trust`.
+    """
 
     loss: str | None
     form: str = "plain"
     uniform: float = UNIFORM
     most: float = 8.0
     begins_as_rule: bool = False
+    trust: str | None = None
+
+    @property
+    def measured(self):
+        """The validation loss and the trust, by which alignments are measured."""
+        return self.loss, self.trust
 
 
 DESIGNS = {
@@ -66,6 +85,14 @@ DESIGNS = {
     "auto": Design("clip", begins_as_rule=True),
     # A bound of the validation loss for every class, 1 - log of its share among the validation labels.
     "class-bound": Design("clip by class", begins_as_rule=True),
+    # Other validation losses: 1 - p, which is robust, and (1 - p^½) / ½.
+    "robust": Design("q1", begins_as_rule=True),
+    "robust-q.5": Design("q.5", begins_as_rule=True),
+    # The cross-entropy of trusted labels: labels with a p at which training instances lower the robust loss.
+    "trusted": Design("clip", begins_as_rule=True, trust="hard"),
+    "trusted-soft": Design("clip", begins_as_rule=True, trust="soft"),
+    "trusted-floor": Design("clip", begins_as_rule=True, trust="floor"),
+    "trusted-class": Design("clip by class", begins_as_rule=True, trust="floor"),
     # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
     "hedge": Design("clip4", "hedge", uniform=0.0),
     "low-floor": Design(None),
@@ -92,6 +119,27 @@ def class_shares(targets, counts, num_classes):
     return shares
 
 
+def trust(kind, evidence, share, prob):
+    """Return how far labels with the given p(y|x) are trusted, from 0 to 1.
+
+    `evidence` holds the alignments a_b with the gradient of 1 - p. "hard" trusts labels at knots with
+    a positive a_b, "soft" by a_b / max(a). "floor" is soft, and at least (1 - h)^10, where h is the share of
+    the instances at knots with a negative a_b.
+    """
+    total, weight = (smoothed(each) for each in evidence)
+    aligned = (total / weight.clamp(min=1e-9)).gather(-1, nearest(weight > 0.01))
+    if kind == "hard":
+        trusted = (aligned > 0).double()
+    else:
+        trusted = aligned.clamp(min=0) / aligned.amax(-1, keepdim=True).clamp(min=1e-9)
+    if kind == "floor":
+        harmful = (share * (aligned < 0)).sum(-1, keepdim=True)
+        trusted = trusted.maximum((1 - harmful) ** 10)
+    below, part = between(prob.flatten(1))
+    found = (1 - part) * trusted.gather(1, below) + part * trusted.gather(1, below + 1)
+    return found.view(prob.shape).float()
+
+
 def hedge(evidence, share):
     """Mix scan, wd, we and wtc by their relative alignment, Σ share v a; a fifth is always scan."""
     scores = torch.stack([torch.ones_like(KNOTS), 1 - KNOTS, KNOTS, KNOTS * (1 - KNOTS)]).to(share.device)
@@ -110,7 +158,8 @@ class Tried(StackedCurves):
     def adopt(self, designs):
         """Take the design of every lane, and begin without evidence."""
         self.designs = designs
-        self.losses = sorted({design.loss for design in designs if design.loss})
+        used = {design.measured for design in designs if design.loss}
+        self.losses = [ROBUST, *sorted(used - {ROBUST}, key=str)] if used else []
         self.seen = {
             (loss, form): Evidence.none(len(designs), device=self._trial.device)
             for loss in self.losses
@@ -132,6 +181,7 @@ class Tried(StackedCurves):
 
     def _measure(self, epoch, number, knot, count):
         share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
+        self.share, self.robust = share, self.seen[ROBUST, "plain"]  # before these alignments
         for loss in self.losses:
             self.loss, self.validates, self.norms, self.residuals = loss, True, [], []
             aligned = self._alignments(epoch, number, knot, count)
@@ -144,15 +194,23 @@ class Tried(StackedCurves):
     def _gradient(self, loss, counts):
         if self.validates:  # the first gradient
             self.validates = False
-            num_classes = self._trials.dataset.num_classes
-            shares = class_shares(self.targets, counts, num_classes)
-            return super()._gradient(LOSSES[self.loss](-self.plain, shares, num_classes), counts)
+            return super()._gradient(self._validation_loss(counts), counts)
         gradient = super()._gradient(loss, counts)
         self.norms.append(sum((each.double() ** 2).flatten(1).sum(1) for each in gradient).sqrt())
         residual = (1 - loss.detach().neg().exp()) ** 2 * counts  # about |p - y|²
         number = counts.flatten(1).sum(1).clamp(min=1)
         self.residuals.append(residual.flatten(1).sum(1).double() / number)
         return gradient
+
+    def _validation_loss(self, counts):
+        num_classes = self._trials.dataset.num_classes
+        shares = class_shares(self.targets, counts, num_classes)
+        (loss, kind), prob = self.loss, self.plain.detach().neg().exp()
+        if kind is None:
+            return LOSSES[loss](-self.plain, shares, num_classes)
+        if not self.robust.weight.any():  # nothing is known yet
+            return 1 - self.plain.neg().exp()
+        return LOSSES[loss](-self.plain, shares, num_classes) * trust(kind, self.robust, self.share, prob)
 
     def _losses(self, inputs, targets):
         loss, mask = super()._losses(inputs, targets)
@@ -165,7 +223,7 @@ class Tried(StackedCurves):
             mine, form = share[lane : lane + 1], "plain" if design.form in ("root", "hedge") else design.form
             scores, part = (KNOTS * (1 - KNOTS)).to(share.device)[None], design.uniform
             if design.loss is not None:
-                evidence = Evidence(*(each[lane : lane + 1] for each in self.seen[design.loss, form]))
+                evidence = Evidence(*(each[lane : lane + 1] for each in self.seen[design.measured, form]))
                 most = design.most if design.most == NO_BOUND else (design.most - part) / (1 - part)
                 scores = evidence.scores(mine, most)
                 if design.form == "root":
@@ -231,7 +289,7 @@ def table(row, path):
 
 
 def main():
-    rows = peer_rows() | {"digits": Protocol.of(get_recipe("digits"), ())}
+    rows = peer_rows() | {name: Protocol(learning(name), ()) for name in OWN_ROWS}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", choices=rows, default=list(rows), metavar="ROW")
     parser.add_argument("--designs", nargs="*", choices=DESIGNS, default=list(DESIGNS), metavar="DESIGN")

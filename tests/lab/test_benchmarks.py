@@ -2,8 +2,10 @@
 
 import importlib
 import json
+import math
 import re
 import shutil
+import statistics
 import sys
 from pathlib import Path
 
@@ -60,7 +62,8 @@ def test_auto_beside_the_methods_of_the_paper(run, tmp_path):
 
 
 def test_designs_of_auto(run, tmp_path):
-    out, designs = tmp_path / "designs.jsonl", ("auto", "hedge", "root", "ratio", "low-floor")
+    out = tmp_path / "designs.jsonl"
+    designs = ("auto", "trusted-floor", "hedge", "root", "ratio", "low-floor")
     options = (*TRY, "--designs", *designs, "--baselines", "scan", "--out", out)
     trained = run("auto_designs", *options, "--seeds", 1)
     assert list(lines_of(trained, "digits")) == [*designs, "scan"]
@@ -92,12 +95,23 @@ def test_the_card_of_auto_shows_what_is_stored(run):
     assert seen == 10 * 6, "every method in every row"
 
 
-def test_the_card_of_auto_shows_the_stored_designs(run):
+SEARCHED = ("mnist-fc", "mnist-cnn-0", "mnist-cnn-10", "mnist-cnn-40", "mnist-cnn-flips-20", "qt-cnn")
+TRUSTED = ("digits", "digits-40", "digits-flips", "digits-clean", "mnist-fc")
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "file"),
+    [
+        ("| design | mnist-fc |", SEARCHED, "designs.jsonl"),
+        ("| design | digits, 20 % wrong |", TRUSTED, "trust.jsonl"),
+    ],
+)
+def test_the_card_of_auto_shows_the_stored_designs(head, columns, file, run):
     card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
-    columns = ("mnist-fc", "mnist-cnn-0", "mnist-cnn-10", "mnist-cnn-40", "mnist-cnn-flips-20", "qt-cnn")
-    printed = run("auto_designs", "--seeds", 0, "--out", ROOT / "results" / "auto" / "designs.jsonl")
+    stored_in = ROOT / "results" / "auto" / file
+    printed = run("auto_designs", "--rows", *columns, "--seeds", 0, "--out", stored_in)
     stored = {row: lines_of(printed, row) for row in columns}
-    table = card.split("| design | mnist-fc |")[1].split("\n\n")[0]
+    table = card.split(head)[1].split("\n\n")[0]
     shown = {}
     for line in table.splitlines()[2:]:
         _, *cells = (cell.strip() for cell in line.strip("|").split("|"))
@@ -109,6 +123,21 @@ def test_the_card_of_auto_shows_the_stored_designs(run):
         assert len(cells) == len(found), "every design that is stored"
         for cell in cells:
             assert any(cell == pytest.approx(pair, abs=0.0051) for pair in found), (row, cell)
+
+
+def test_the_card_of_auto_shows_the_held_out_trials_of_trusted_labels():
+    card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
+    text = card.split("Confirmed on seeds 0 to 19")[1].split("\n\n")[0].replace("\n", " ")
+    lines = (ROOT / "results" / "auto" / "trust-held-out.jsonl").read_text(encoding="utf-8").splitlines()
+    errors = {(each["row"], each["side"]): each["best"] for each in map(json.loads, lines)}
+    for row, name in zip(TRUSTED, ("20 % wrong", "40 % wrong", "30 % flipped", "clean"), strict=False):
+        before, after = (errors[row, side] for side in ("auto", "trusted-floor"))
+        assert len(before) == len(after) == 20
+        change = [b - a for a, b in zip(before, after, strict=True)]
+        error = statistics.stdev(change) / math.sqrt(20)
+        found = (statistics.fmean(before), statistics.fmean(after), statistics.fmean(change), error)
+        shown = re.search(rf"{name} (\S+) → (\S+) \((\S+) ± (\d+\.\d+)", text)
+        assert [float(each) for each in shown.groups()] == pytest.approx(found, abs=0.0051)
 
 
 def test_precision_of_stored_trials(run, tmp_path):

@@ -60,7 +60,8 @@ def _row(protocol: Protocol, store: ResultStore) -> list[str]:
             f" {edge} of {len(results)} sides chose the largest learning rate of the search: a better rate "
             "may lie beyond."
         )
-    command = f"python benchmarks/peers.py --device cuda --out results/peers --rows {recipe.name}"
+    device = "cpu" if {result.device for result in trials} == {"cpu"} else "cuda"
+    command = f"python benchmarks/peers.py --device {device} --out results/peers --rows {recipe.name}"
     if 0 < len(_seeds(trials)) < num_trials(recipe):
         command += f" --trials {len(_seeds(trials))}"
     table = replace(protocol_table(protocol, store), title="", notes=())
@@ -119,9 +120,10 @@ included, gets the same search and the same trials."""
 
 _PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as noisy as the rest.
 - Search: the learning rate of the recipe times 1/3, 1, 3 and 10, and two or three values of the side's own
-  parameter, in short runs (40 % of the epochs, schedule and burn-in in proportion) with seed {_SEED}. The
-  setting with the lowest error on the held-out part is chosen. "Searched" is the budget: models × epochs.
-- Trials: the chosen setting with seeds 0 to 9 (residual nets 0 to 4) once a row is complete.
+  parameter, in short runs (40 % of the epochs, schedule and burn-in in proportion) with seed {_SEED} (digits:
+  five seeds from {_SEED} on). The setting with the lowest error on the held-out part is chosen. "Searched" is
+  the budget: models × epochs.
+- Trials: the chosen setting with seeds 0 to 9 (residual nets 0 to 4, digits 0 to 19) once a row is complete.
 - "Validation" is the lowest error on the held-out part over the epochs. "Test error" is the error of that
   epoch (of equal epochs the last) on the test data. "Best epoch" is the paper's metric, the lowest error on
   the test data. Errors are means ± standard errors.

@@ -6,11 +6,11 @@ from typing import Final
 from activebias.lab.cookbook import get_recipe
 from activebias.lab.experiment.recipe import Noise, Recipe
 from activebias.lab.peers import PEERS
-from activebias.lab.protocol import Protocol
+from activebias.lab.protocol import SEARCH_SEEDS, Protocol
 from activebias.lab.significance import WEIGHTING_METHODS
 
 # The training examples of the rows by data set, before a part is held out (trec: the recipe takes 1,000).
-_EXAMPLES: Final = {"mnist": 60_000, "cifar10": 50_000, "trec": 1_000, "wnut17": 3_394}
+_EXAMPLES: Final = {"mnist": 60_000, "cifar10": 50_000, "trec": 1_000, "wnut17": 3_394, "digits": 1_297}
 SIDES: Final = (*WEIGHTING_METHODS, "auto", *PEERS, "wtc+label-smoothing", "wtc+sce")
 
 
@@ -62,8 +62,32 @@ def peer_rows() -> dict[str, Protocol]:
         ),
         _row("qt-cnn", "qt-cnn", "TREC question type, sentence CNN"),
         _row("wnut17-cnn", "wnut17-cnn", "WNUT-17 named entities, tagging CNN (100 - entity F1)"),
+        _row("digits-0", "digits", "Digits, clean labels"),
+        *(
+            _row(
+                f"digits-{share}",
+                "digits",
+                f"Digits, {share} % of the labels wrong",
+                noise=f"uniform_other:{share / 100}",
+            )
+            for share in (20, 40)
+        ),
+        _row(
+            "digits-flips-30",
+            "digits",
+            "Digits, 30 % of the labels flipped",
+            noise="class_dependent:0.3",
+        ),
     ]
-    return {recipe.name: Protocol.of(recipe, _sides(recipe)) for recipe in recipes}
+    return {
+        recipe.name: replace(Protocol.of(recipe, _sides(recipe)), search_seeds=_search_seeds(recipe))
+        for recipe in recipes
+    }
+
+
+def _search_seeds(recipe: Recipe) -> tuple[int, ...]:
+    """Return more seeds for digits: 130 validation examples tell little, and a row takes minutes on a CPU."""
+    return tuple(range(SEARCH_SEEDS[0], SEARCH_SEEDS[0] + 5)) if recipe.data == "digits" else SEARCH_SEEDS
 
 
 def _sides(recipe: Recipe) -> list[str]:
@@ -74,7 +98,9 @@ def _sides(recipe: Recipe) -> list[str]:
 
 
 def num_trials(recipe: Recipe) -> int:
-    """Return the number of trials of a row: 10, and 5 of residual nets."""
+    """Return the number of trials of a row: 10, of residual nets 5, of digits 20."""
+    if recipe.data == "digits":
+        return 20
     return 5 if recipe.name.startswith("cifar10-rn") else 10
 
 
