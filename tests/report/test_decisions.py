@@ -14,6 +14,7 @@ from report_runs import make_run
 from small_run import images, invoke
 
 WRONG = (3, 100, 140)
+X_AXIS = "return document.querySelector('#detail .chart')?.layout?.xaxis.title.text"
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +185,14 @@ def test_the_page_of_several_judges(page, tmp_path, monkeypatch):
     page.press("n")
     title = page.find("#detail-body .chart-title").text
     assert title == "Probability of the label after the epochs that count, mean of 3 judges"
+    assert page.js(X_AXIS) == "epoch that counts"
+
+
+def test_the_chart_of_a_row_says_what_its_values_are_counted_by(page, reported):
+    """A validation row has a value after every epoch, a training row one at every visit."""
+    page.open(reported)
+    rows = "return [0, 1].map((part) => Report.main.current().columns.validates.indexOf(part))"
+    trained, validated = page.js(rows)
+    for row, title in ((trained, "visit in training"), (validated, "epoch")):
+        page.js("return Report.main.choose(arguments[0])", row)
+        page.until(lambda title=title: page.js(X_AXIS) == title)

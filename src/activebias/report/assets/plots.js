@@ -170,14 +170,18 @@ Report.plots = (() => {
   function probabilities(element, run, instance) {
     const visits = run.visits(instance);
     const accent = Report.theme.colour("accent");
+    // Judges, and the model of a validation row, predict after epochs; other values come from training visits.
+    const validates = run.columns.validates?.[instance];
+    const [counted, axisTitle] = run.judges > 1 ? ["value", "epoch that counts"] : validates ? ["epoch", "epoch"] : ["visit", "visit in training"];
+    const title = { text: axisTitle, font: { size: 11 }, standoff: 4 };
     const trace = {
       x: visits.map(([t]) => t), y: visits.map(([, p]) => p), mode: visits.length < 40 ? "lines+markers" : "lines",
-      line: { color: accent, width: 2 }, marker: { size: 4, color: accent }, hovertemplate: "visit %{x}: %{y:.2f}<extra></extra>",
+      line: { color: accent, width: 2 }, marker: { size: 4, color: accent }, hovertemplate: `${counted} %{x}: %{y:.2f}<extra></extra>`,
     };
     const muted = Report.theme.colour("muted");
     const shape = layout({
       margin: { l: 36, r: 8, t: 6, b: 34 }, showlegend: false,
-      xaxis: axis("visit in training", { rangemode: "tozero", title: { text: "visit in training", font: { size: 11 }, standoff: 4 }, tickfont: { size: 11 } }),
+      xaxis: axis("", { rangemode: "tozero", title, tickfont: { size: 11 } }),
       yaxis: axis("", { range: [-0.03, 1.03], tickvals: [0, 0.5, 1], tickfont: { size: 11 } }),
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.5, y1: 0.5, line: { color: muted, width: 1, dash: "dot" } }],
     });
