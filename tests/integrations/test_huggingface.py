@@ -200,6 +200,10 @@ def test_a_bias_that_has_trained_does_not_begin_again(tmp_path):
         trainer.train()
     with pytest.raises(NotImplementedError, match="a Trainer and a bias in every trial"):
         trainer.hyperparameter_search()
+    trainer = make_trainer(folder=tmp_path / "longer", num_train_epochs=2)
+    trainer.train()
+    with pytest.warns(UserWarning, match="epoch 0 again, and the bias keeps its history up to epoch 1: pass"):
+        trainer.train()
 
 
 def test_a_checkpoint_without_the_bias_is_refused(tmp_path):

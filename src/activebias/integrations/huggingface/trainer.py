@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, cast
 
@@ -353,6 +354,13 @@ class ActiveBiasMixin(_Base):
             raise ValueError(
                 "The Trainer would begin with epoch 0, but the bias has trained in epoch 0 already: pass "
                 "`resume_from_checkpoint=…` to go on, or make a new bias and a new Trainer to begin anew."
+            )
+        if checkpoint is None and self.bias.epoch:
+            warnings.warn(
+                f"The Trainer begins with epoch 0 again, and the bias keeps its history up to epoch "
+                f"{self.bias.epoch}: pass `resume_from_checkpoint=…` to go on, or make a new bias and a new "
+                "Trainer to begin anew.",
+                stacklevel=2,
             )
         if checkpoint is not None:
             self.bias.load(os.path.join(checkpoint, STATE_NAME))
