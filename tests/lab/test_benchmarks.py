@@ -96,7 +96,7 @@ def test_the_card_of_auto_shows_what_is_stored(run):
 
 
 SEARCHED = ("mnist-fc", "mnist-cnn-0", "mnist-cnn-10", "mnist-cnn-40", "mnist-cnn-flips-20", "qt-cnn")
-TRUSTED = ("digits", "digits-40", "digits-flips", "digits-clean", "mnist-fc")
+TRUSTED = ("digits", "digits-40", "digits-flips", "digits-clean", "mnist-fc", "qt-cnn")
 
 
 @pytest.mark.parametrize(
