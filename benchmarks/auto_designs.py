@@ -18,8 +18,6 @@ import torch
 from auto import OWN_ROWS, learning, shown
 
 from activebias import METHODS, get_method
-from activebias.curve import _nearest as nearest
-from activebias.curve import _smoothed as smoothed
 from activebias.internal import (
     FIRST_ROUNDS,
     MEMBERS,
@@ -126,8 +124,7 @@ def trust(kind, evidence, share, prob):
     a positive a_b, "soft" by a_b / max(a). "floor" is soft, and at least (1 - h)^10, where h is the share of
     the instances at knots with a negative a_b.
     """
-    total, weight = (smoothed(each) for each in evidence)
-    aligned = (total / weight.clamp(min=1e-9)).gather(-1, nearest(weight > 0.01))
+    aligned = evidence.means()
     if kind == "hard":
         trusted = (aligned > 0).double()
     else:

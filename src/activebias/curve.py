@@ -52,14 +52,17 @@ class Evidence(NamedTuple):
         total = DECAY * self.total + (1 - DECAY) * relative * known
         return Evidence(total, DECAY * self.weight + (1 - DECAY) * known)
 
-    def scores(self, share: torch.Tensor, most: float = (MOST - UNIFORM) / (1 - UNIFORM)) -> torch.Tensor:
-        """Return s at the knots: the mean alignments, smoothed over knots, none negative; their mean is 1.
+    def means(self) -> torch.Tensor:
+        """Return the mean alignments, smoothed over knots.
 
-        A knot that was hardly ever measured has the score of the nearest one. No score exceeds `most`.
+        A knot that was hardly ever measured has the value of the nearest one.
         """
         total, weight = _smoothed(self.total), _smoothed(self.weight)
-        mean = total / weight.clamp(min=1e-9)
-        mean = mean.gather(-1, _nearest(weight > 0.1 * (1 - DECAY))).clamp(min=0)
+        return (total / weight.clamp(min=1e-9)).gather(-1, _nearest(weight > 0.1 * (1 - DECAY)))
+
+    def scores(self, share: torch.Tensor, most: float = (MOST - UNIFORM) / (1 - UNIFORM)) -> torch.Tensor:
+        """Return s at the knots: the mean alignments, none negative; their mean is 1, none exceeds `most`."""
+        mean = self.means().clamp(min=0)
         mean = mean / (share * mean).sum(-1, keepdim=True).clamp(min=1e-9)
         return mean.clamp(max=most)
 
