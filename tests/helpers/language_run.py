@@ -174,3 +174,14 @@ def make_language_trainer(
             **(options or {}),
         },
     )
+
+
+def bias_of(words, method="wtc"):
+    """Return a bias of the words."""
+    return ab.ActiveBias(method, num_instances=words.num_instances, num_classes=VOCABULARY)
+
+
+def per_word(outputs, labels, num_items_in_batch=None):
+    """Return the loss of every word of a causal model, as a `compute_loss_func` of the user's own."""
+    targets = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+    return torch.nn.functional.cross_entropy(outputs["logits"].transpose(1, 2), targets, reduction="none")

@@ -1,7 +1,8 @@
-"""The order of a bias with the method scan, for a trainer without one."""
+"""The order of a bias with the method scan, for a trainer without one; and whether two models are equal."""
 
 from collections.abc import Iterator
 
+import torch
 from torch.utils.data import Sampler
 
 import activebias as ab
@@ -22,3 +23,9 @@ class AsScanned(Sampler[int]):
 
     def __len__(self) -> int:
         return self._bias.num_instances
+
+
+def assert_equal_weights(one, other) -> None:
+    """Compare the weights of two models."""
+    for (name, value), theirs in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.allclose(value, theirs, atol=1e-5), name

@@ -25,7 +25,7 @@ from huggingface_run import (
     samples,
     several_labels,
 )
-from scanned import AsScanned
+from scanned import AsScanned, assert_equal_weights
 
 
 class WeighsClasses(nn.Module):
@@ -85,11 +85,6 @@ def by_the_plain_trainer(folder, options, **arguments):
     plain._get_train_sampler = lambda train_dataset=None: order
     plain.train()
     return plain.model
-
-
-def assert_equal_weights(one, other) -> None:
-    for (name, value), theirs in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
-        assert torch.allclose(value, theirs, atol=1e-5), name
 
 
 @pytest.mark.parametrize("model", [WeighsClasses, WithCriterion, FromZeros])
