@@ -11,6 +11,7 @@ learning rate, with a tenth of the training set held out. Results are appended t
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from activebias.internal import (
     Evidence,
     between,
     knot_means,
-    largest_loss,
 )
 from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.peer_rows import peer_rows
@@ -52,6 +52,7 @@ class Design(NamedTuple):
     most: float = 8.0
     begins_as_rule: bool = False
     trust: str | None = None
+    by_rounds: bool = False  # the share of the rule falls with the rounds of learning, not with the epochs
 
     @property
     def measured(self):
@@ -79,8 +80,8 @@ DESIGNS = {
     "clip3": Design("clip3"),
     "clip4": Design("clip4"),
     "clip5": Design("clip5"),
-    # The first epochs of learning: it begins as p̄ (1 - p̄).
-    "auto": Design("clip", begins_as_rule=True),
+    # The first epochs of learning: it begins as p̄ (1 - p̄). Results before trusted-class call it auto.
+    "bounded": Design("clip", begins_as_rule=True),
     # A bound of the validation loss for every class, 1 - log of its share among the validation labels.
     "class-bound": Design("clip by class", begins_as_rule=True),
     # Other validation losses: 1 - p, which is robust, and (1 - p^½) / ½.
@@ -90,7 +91,9 @@ DESIGNS = {
     "trusted": Design("clip", begins_as_rule=True, trust="hard"),
     "trusted-soft": Design("clip", begins_as_rule=True, trust="soft"),
     "trusted-floor": Design("clip", begins_as_rule=True, trust="floor"),
+    # The library's `auto`, except that its shares of classes are those of the round, not of all rounds.
     "trusted-class": Design("clip by class", begins_as_rule=True, trust="floor"),
+    "class-rounds": Design("clip by class", begins_as_rule=True, trust="floor", by_rounds=True),
     # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
     "hedge": Design("clip4", "hedge", uniform=0.0),
     "low-floor": Design(None),
@@ -103,7 +106,7 @@ LOSSES = {
     "clip3": lambda log_prob, *_: -log_prob.clamp(min=-3),
     "clip4": lambda log_prob, *_: -log_prob.clamp(min=-4),
     "clip5": lambda log_prob, *_: -log_prob.clamp(min=-5),
-    "clip": lambda log_prob, _, num_classes: -log_prob.clamp(min=-largest_loss(num_classes)),
+    "clip": lambda log_prob, _, num_classes: -log_prob.clamp(min=-1 - math.log(num_classes)),
     "clip by class": lambda log_prob, share, _: (-log_prob).minimum(1 - share.log()),
 }
 
@@ -154,7 +157,7 @@ class Tried(StackedCurves):
 
     def adopt(self, designs):
         """Take the design of every lane, and begin without evidence."""
-        self.designs = designs
+        self.designs, self.rounds = designs, 0
         used = {design.measured for design in designs if design.loss}
         self.losses = [ROBUST, *sorted(used - {ROBUST}, key=str)] if used else []
         self.seen = {
@@ -170,6 +173,7 @@ class Tried(StackedCurves):
         if self.losses and bool(self._due(epoch, count).any()):
             for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
                 self._measure(epoch, number, knot, count)
+                self.rounds += 1
             self.first = epoch if bool((self.last_epoch < 0).all()) else self.first
             self.last_epoch[:] = epoch
         curves, uniform = self._curves(count / knot.shape[1])
@@ -178,41 +182,36 @@ class Tried(StackedCurves):
 
     def _measure(self, epoch, number, knot, count):
         share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
-        self.share, self.robust = share, self.seen[ROBUST, "plain"]  # before these alignments
+        self.robust = self.seen[ROBUST, "plain"]  # before these alignments
         for loss in self.losses:
-            self.loss, self.validates, self.norms, self.residuals = loss, True, [], []
-            aligned = self._alignments(epoch, number, knot, count)
-            norms, residuals = (torch.stack(each, 1) for each in (self.norms, self.residuals))
+            self.loss, self.norms, self.residuals = loss, [], []
+            (aligned,), _ = self._alignments(epoch, number, knot, count)
+            # The first gradient is that of the validation loss.
+            norms, residuals = (torch.stack(each[1:], 1) for each in (self.norms, self.residuals))
             divisors = {"plain": torch.ones_like(norms), "cosine": norms, "ratio": residuals}
             for form, by in divisors.items():
                 new = aligned / by.clamp(min=1e-20)
                 self.seen[loss, form] = self.seen[loss, form].with_new(new, share, known)
 
-    def _gradient(self, loss, counts):
-        if self.validates:  # the first gradient
-            self.validates = False
-            return super()._gradient(self._validation_loss(counts), counts)
-        gradient = super()._gradient(loss, counts)
+    def _gradient(self, loss, counts, again=False):
+        gradient = super()._gradient(loss, counts, again)
         self.norms.append(sum((each.double() ** 2).flatten(1).sum(1) for each in gradient).sqrt())
         residual = (1 - loss.detach().neg().exp()) ** 2 * counts  # about |p - y|²
         number = counts.flatten(1).sum(1).clamp(min=1)
         self.residuals.append(residual.flatten(1).sum(1).double() / number)
         return gradient
 
-    def _validation_loss(self, counts):
+    def _validation_losses(self, loss, labels, share):
         num_classes = self._trials.dataset.num_classes
-        shares = class_shares(self.targets, counts, num_classes)
-        (loss, kind), prob = self.loss, self.plain.detach().neg().exp()
-        if kind is None:
-            return LOSSES[loss](-self.plain, shares, num_classes)
-        if not self.robust.weight.any():  # nothing is known yet
-            return 1 - self.plain.neg().exp()
-        return LOSSES[loss](-self.plain, shares, num_classes) * trust(kind, self.robust, self.share, prob)
-
-    def _losses(self, inputs, targets):
-        loss, mask = super()._losses(inputs, targets)
-        self.plain, self.targets = loss, targets  # the parent bounds the validation part's loss itself
-        return loss, mask
+        shares = class_shares(labels, labels >= 0, num_classes)
+        name, kind = self.loss
+        with torch.enable_grad():
+            if kind is None:
+                return [LOSSES[name](-loss, shares, num_classes)]
+            if not self.robust.weight.any():  # nothing is known yet
+                return [1 - loss.neg().exp()]
+            trusted = trust(kind, self.robust, share, loss.detach().neg().exp())
+            return [LOSSES[name](-loss, shares, num_classes) * trusted]
 
     def _curves(self, share):
         rows, parts = [], []
@@ -228,7 +227,8 @@ class Tried(StackedCurves):
                 if design.form == "hedge":
                     scores = hedge(evidence, mine)
                 if design.begins_as_rule:
-                    scores = evidence.mixed(mine, int(self.last_epoch[0]) - self.first)
+                    passed = int(self.last_epoch[0]) - self.first
+                    scores = evidence.mixed(mine, self.rounds - FIRST_ROUNDS if design.by_rounds else passed)
             rows.append(scores[0])
             parts.append(part)
         return torch.stack(rows), torch.tensor(parts, dtype=torch.float64, device=share.device)

@@ -8,8 +8,10 @@ import torch
 
 import activebias as ab
 from activebias import curve as curves
-from activebias.curve import NUM_KNOTS, Curve, Evidence, place_of
+from activebias import evidence as evidences
+from activebias.curve import Curve
 from activebias.emphasis import weights
+from activebias.evidence import NUM_KNOTS, Evidence, place_of
 
 EVERYWHERE = [1 / NUM_KNOTS] * NUM_KNOTS
 
@@ -85,7 +87,7 @@ def test_alignments_that_are_not_finite_are_not_known(value):
     for lane, evidence in enumerate(alone):
         assert torch.equal(stack.total[lane], evidence.total)
         assert torch.equal(stack.scores(share.expand(3, -1))[lane], evidence.scores(share))
-    assert curves.is_usable(torch.stack([aligned, one_bad, all_bad])).tolist() == [True, True, False]
+    assert evidences.is_usable(torch.stack([aligned, one_bad, all_bad])).tolist() == [True, True, False]
     assert not alone[2].scores(share).any()
 
 
@@ -95,11 +97,11 @@ def test_no_score_outgrows_its_bound():
     aligned = torch.zeros(NUM_KNOTS, dtype=torch.float64)
     aligned[5] = 1.0
     scores = Evidence.none().with_new(aligned, share, torch.ones(NUM_KNOTS)).scores(share)
-    assert curves.UNIFORM + (1 - curves.UNIFORM) * scores.max() == pytest.approx(curves.MOST)
+    assert evidences.UNIFORM + (1 - evidences.UNIFORM) * scores.max() == pytest.approx(evidences.MOST)
 
 
 def test_the_curve_is_linear_between_its_knots():
-    curve = Curve(torch.device("cpu"))
+    curve = Curve(torch.device("cpu"), 10)
     curve.scores[:] = np.arange(NUM_KNOTS, dtype=np.float64)
     means = np.array([0.0, 0.3, 0.5, 0.9999999])
     found = curve(ab.Estimate(means, means, means))
@@ -112,7 +114,7 @@ def test_a_curve_begins_as_the_rule():
     evidence = Evidence.none().with_new(share.new_ones(NUM_KNOTS), share, share.new_ones(NUM_KNOTS))
     learnt = evidence.scores(share)
     torch.testing.assert_close(learnt, torch.ones_like(learnt))
-    rule = curves.rule_scores() / curves.rule_scores().mean()
+    rule = evidences.rule_scores() / evidences.rule_scores().mean()
     early, late = evidence.mixed(share, 0), evidence.mixed(share, 60)
     torch.testing.assert_close(early, 0.271 * learnt + 0.729 * rule)
     torch.testing.assert_close(late, learnt, atol=0.01, rtol=0)

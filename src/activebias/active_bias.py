@@ -95,7 +95,11 @@ class ActiveBias:
                 path=history_file,
             )
             self._memory = InstanceMemory(
-                self.method, self.history, remove_outliers=self.remove_outliers, max_weight=self.max_weight
+                self.method,
+                self.history,
+                num_classes=self.num_classes,
+                remove_outliers=self.remove_outliers,
+                max_weight=self.max_weight,
             )
         self.device = self.history.device
         self._row_of_id: dict[Hashable, int] = {}  # where instances are known by ids

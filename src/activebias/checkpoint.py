@@ -14,7 +14,7 @@ from activebias.files import replacing
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-FORMAT = 3
+FORMAT = 4
 PARTS = ("history", "scores", "num_skipped", "curve", "waiting", "order", "validation", "ids")
 
 

@@ -84,7 +84,11 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             num_instances, initial=old.initial, window=old.window, storage=old.storage, device=old.device
         )
         memory = InstanceMemory(
-            bias.method, history, remove_outliers=bias.remove_outliers, max_weight=bias.max_weight
+            bias.method,
+            history,
+            num_classes=bias.num_classes,
+            remove_outliers=bias.remove_outliers,
+            max_weight=bias.max_weight,
         )
         memory.load_state_dict(
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True

@@ -11,21 +11,14 @@ from torch import nn
 
 from activebias import losses
 from activebias._arrays import as_tensor, native
-from activebias.curve import (
-    FIRST_ROUNDS,
-    NUM_KNOTS,
-    Curve,
-    between,
-    in_words,
-    is_usable,
-    knot_means,
-    place_of,
-)
+from activebias.curve import Curve, in_words
 from activebias.epoch_items import epoch_generator
+from activebias.evidence import FIRST_ROUNDS, NUM_KNOTS, between, is_usable, knot_means, place_of
 from activebias.indexing import TokenIndex
 from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
 from activebias.memory import InstanceMemory
 from activebias.statistics import Estimate, estimate
+from activebias.trust import Trust, number_by_class
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -37,7 +30,7 @@ PART = 0.05
 
 Forward = Callable[[nn.Module, Any], tuple[torch.Tensor, torch.Tensor]]
 Losses = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""From the numbers of examples to the losses of their instances, and to the instances (-1: none)."""
+"""From the numbers of examples to losses, and to their instances or, in validation, labels (-1: none)."""
 
 
 class Sources(NamedTuple):
@@ -120,8 +113,7 @@ def learn_curve(
         return counted(found, tokens.of_labels(examples, targets.cpu()) if tokens else examples)
 
     def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found, _ = losses_of(parts[1], examples)
-        return counted(found, torch.zeros_like(found.loss, dtype=torch.int64))
+        return labelled(*losses_of(parts[1], examples), bias.num_classes)
 
     sources = Sources(
         parameters,
@@ -156,6 +148,14 @@ def counted(found: losses.PerInstance, instances: torch.Tensor) -> tuple[torch.T
     """Return the losses, and the instances with -1 where an entry does not count."""
     instances = instances.to(found.loss.device)
     return found.loss, instances if found.mask is None else torch.where(found.mask, instances, -1)
+
+
+def labelled(
+    found: losses.PerInstance, targets: torch.Tensor, num_classes: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses and their labels; soft targets and whole sequences have the label `num_classes`."""
+    alike = targets.shape == found.loss.shape
+    return counted(found, targets.long() if alike else torch.full_like(found.loss, num_classes).long())
 
 
 def explain(bias: "ActiveBias") -> str:
@@ -233,18 +233,17 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
         return
     means = means_of(memory)
     members = Members.of(means)
-    cost = int(members.number.clamp(max=MEMBERS).sum()) + min(VALIDATION, sources.num_validation)
+    cost = cost_of(int(members.number.clamp(max=MEMBERS).sum()), sources.num_validation)
     passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
     if 0 <= passed < rounds_between(cost, sources.num_training):  # negative: the epochs began again
         return
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
-        aligned = alignments(bias, sources, members, generator)
-        _warn_of_useless(aligned, bias.num_classes)
-        if not is_usable(aligned):
-            curve.last_epoch = epoch
+        aligned, labels = alignments(bias, sources, members, curve.trust, generator)
+        _warn_of_useless(aligned[0], bias.num_classes)
+        curve.learn(aligned, labels, members.share, members.known, epoch)
+        if not is_usable(aligned[0]):
             break
-        curve.learn(aligned, members.share, members.known, epoch)
     follow_curve(memory, curve, means)
 
 
@@ -260,21 +259,21 @@ def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
         warnings.warn(
             "`bias.learn` has learnt nothing: the validation loss has no gradient. Check that the logits "
             "depend on the model's trainable parameters, that not all validation labels are ignored, and "
-            f"that the model gives some of them more than {math.exp(-largest_loss(num_classes)):.2g}; labels "
-            "with less count as wrong.",
+            f"that the model gives some of them more than {1 / (math.e * num_classes):.2g}; labels with less "
+            "count as wrong.",
             stacklevel=5,
         )
 
 
-def largest_loss(num_classes: int) -> float:
-    """Return the bound of the validation loss, that of a probability of 1 / (e · num_classes).
+def cost_of(num_members: int, num_validation: int) -> int:
+    """Return what a round costs, in training examples.
 
-    A label with a lower probability is wrong, or too difficult for the model: it has no gradient.
+    A validation example has one forward and two backward passes: 5/3 of a training example.
 
-    >>> round(largest_loss(10), 2)
-    3.3
+    >>> cost_of(13 * MEMBERS, 5_000)
+    2539
     """
-    return math.log(num_classes) + 1
+    return num_members + math.ceil(5 * min(VALIDATION, num_validation) / 3)
 
 
 def rounds_between(cost: int, num_training: int) -> int:
@@ -310,43 +309,53 @@ class Members(NamedTuple):
 
 
 def alignments(
-    bias: "ActiveBias", sources: Sources, members: Members, generator: torch.Generator
-) -> torch.Tensor:
-    """Return a_b = <G_b, g> of every knot, 0 where it has no instances; the ranks share the work."""
-    ranks, bound = bias._ranks, largest_loss(bias.num_classes)
+    bias: "ActiveBias", sources: Sources, members: Members, trust: Trust, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a_b = <G_b, g> of every knot, 0 where it has no instances; the ranks share the work.
+
+    The alignments, (2, knots), are with the gradients of both losses of `Trust.losses`. The second value is
+    the number of validation labels by class.
+    """
+    ranks = bias._ranks
     rank, number = ranks.rank(), ranks.number()
     order = torch.randperm(len(members.knot), generator=generator, device="cpu")
     chosen = torch.randperm(sources.num_validation, generator=generator, device="cpu")[:VALIDATION]
     part = chosen[rank::number]
 
-    def bounded(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        loss, instances = sources.validation(examples)
-        return loss.clamp(max=bound), instances >= 0
+    seen = torch.zeros_like(trust.labels, device=sources.parameters[0].device)
 
-    direction, count = _gradient(sources, bounded, part)
-    direction = ranks.summed(direction) / ranks.summed(count).clamp(min=1)
-    sums = torch.zeros(2, NUM_KNOTS, dtype=torch.float64, device=direction.device)
-    knot_of = members.knot.to(direction.device)
+    def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, labels = sources.validation(examples)
+        seen.add_(number_by_class(labels.flatten(), bias.num_classes))
+        return trust.losses(loss, labels, members.share), labels >= 0
+
+    gradients, count = _gradients(sources, of_validation, part, number=2)
+    directions = (ranks.summed(gradients) / ranks.summed(count).clamp(min=1)).double()
+    sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=directions.device)
+    knot_of = members.knot.to(directions.device)
     for knot in members.number.nonzero().flatten().tolist():
         drawn = members.drawn(knot, order)
 
         def of_knot(examples: torch.Tensor, knot: int = knot) -> tuple[torch.Tensor, torch.Tensor]:
             loss, instances = sources.training(examples)
-            return loss, (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
+            return loss[None], (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
 
-        gradient, count = _gradient(sources, of_knot, sources.examples_of(drawn)[rank::number])
-        sums[0, knot], sums[1, knot] = gradient.double() @ direction.double(), count
+        gradients, count = _gradients(sources, of_knot, sources.examples_of(drawn)[rank::number])
+        sums[:2, knot], sums[2, knot] = directions @ gradients[0].double(), count
     sums = ranks.summed(sums).cpu()
-    return sums[0] / sums[1].clamp(min=1)
+    return sums[:2] / sums[2].clamp(min=1), ranks.summed(seen).cpu()
 
 
-def _gradient(
-    sources: Sources, losses_of: Losses, examples: torch.Tensor
+def _gradients(
+    sources: Sources, losses_of: Losses, examples: torch.Tensor, number: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the flat gradient of the sum of the losses that count, and how many count."""
+    """Return a flat gradient for each of a `number` of losses: of its sum over the instances that count.
+
+    The second value is how many instances count.
+    """
     device = sources.parameters[0].device
-    total = torch.zeros(sum(value.numel() for value in sources.parameters), device=device)
-    number = torch.zeros((), device=device)
+    total = torch.zeros(number, sum(value.numel() for value in sources.parameters), device=device)
+    num_counted = torch.zeros((), device=device)
     for some in torch.split(examples, sources.at_once):
         if len(some) == 0:  # of several ranks this one has none of them
             continue
@@ -357,14 +366,20 @@ def _gradient(
                     "Expected the logits to have a gradient, but they depend on no parameter: let neither "
                     "the model nor `forward=` detach them or compute them under `torch.no_grad()`."
                 )
-            found = torch.autograd.grad((loss * counts).sum(), sources.parameters, allow_unused=True)
-        flat = [
-            torch.zeros_like(value) if gradient is None else gradient.to_dense()
-            for value, gradient in zip(sources.parameters, found, strict=True)
-        ]
-        total += torch.cat([gradient.flatten().float() for gradient in flat])
-        number += counts.sum()
-    return total, number
+            for kind, each in enumerate(loss):
+                total[kind] += _flat_gradient((each * counts).sum(), sources.parameters, kind < number - 1)
+        num_counted += counts.sum()
+    return total, num_counted
+
+
+def _flat_gradient(loss: torch.Tensor, parameters: Sequence[torch.Tensor], again: bool) -> torch.Tensor:
+    """Return the gradient by all parameters as a vector; `again` keeps the graph for another loss."""
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=again)
+    flat = [
+        torch.zeros_like(value) if gradient is None else gradient.to_dense()
+        for value, gradient in zip(parameters, found, strict=True)
+    ]
+    return torch.cat([gradient.flatten().float() for gradient in flat])
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import torch
 from activebias import checks, emphasis, statistics
 from activebias._arrays import Array, as_tensor, native
 from activebias.checks import Batch
-from activebias.curve import UNIFORM, Curve
+from activebias.curve import Curve
 from activebias.drawing import BlockSums, draw, draw_directly, padded_length
+from activebias.evidence import UNIFORM
 from activebias.gpu_steps import GpuSteps
 from activebias.history import PredictionHistory, Visits
 from activebias.losses import Weights
@@ -173,6 +174,7 @@ class InstanceMemory:
         method: Method,
         history: PredictionHistory,
         *,
+        num_classes: int,
         remove_outliers: bool,
         max_weight: float | None = None,
     ) -> None:
@@ -181,7 +183,7 @@ class InstanceMemory:
         self.history = history
         self.remove_outliers = remove_outliers
         self._is_own = method.is_own
-        self.curve = Curve(history.device) if method.learns else None
+        self.curve = Curve(history.device, num_classes) if method.learns else None
         self.emphasises = False  # not before the burn-in is over
         self.device = history.device
         self.on_gpu = history.on_gpu

@@ -50,7 +50,7 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
         losses = losses_of(validation, index)
         targets = validation.targets[index]
         targets = targets if targets.dim() == 1 else targets[:, : losses.shape[1]]
-        return losses, torch.where(targets == IGNORE, -1, 0)
+        return losses, torch.where(targets == IGNORE, -1, targets)
 
     sources = Sources(
         whole_parameters(model),

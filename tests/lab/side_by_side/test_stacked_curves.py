@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from activebias import get_method
-from activebias.curve import DECAY, NUM_KNOTS
+from activebias.evidence import DECAY, NUM_KNOTS
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.experiment.splitting import Split
 from activebias.lab.one_by_one import build_run
@@ -47,6 +47,10 @@ def test_curves_side_by_side_are_those_of_single_runs(name, method, monkeypatch)
             assert alone.model.training  # as after an epoch without learning
             ours = run.memory.curves[position]
             torch.testing.assert_close(ours, torch.as_tensor(curve.scores), rtol=1e-3, atol=1e-3)
+            trust = curve.trust
+            assert torch.equal(run.curves.trust.labels[position], trust.labels)
+            robust = run.curves.trust.robust.total[position]
+            torch.testing.assert_close(robust, trust.robust.total, rtol=1e-3, atol=1e-3)
 
 
 def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
@@ -72,6 +76,10 @@ def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
     assert (run.curves.evidence.total != state["curves"]["total"][:2]).any()
     for ours, theirs in zip(again.curves.evidence, run.curves.evidence, strict=True):
         torch.testing.assert_close(ours, theirs)
+    for ours, theirs in zip(again.curves.trust.robust, run.curves.trust.robust, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert torch.equal(again.curves.trust.labels, run.curves.trust.labels)
+    assert run.curves.trust.labels.sum() > 0
     torch.testing.assert_close(part.curves.evidence.total[0], run.curves.evidence.total[1])
     torch.testing.assert_close(again.memory.curves, run.memory.curves)
     torch.testing.assert_close(again.memory.scores, run.memory.scores)
@@ -98,9 +106,9 @@ def test_lanes_beside_a_lane_with_nan_learn_as_without_it(part, monkeypatch):
         measured = broken.curves._alignments
 
         def with_nan(*arguments):
-            aligned = measured(*arguments)
-            aligned[0, 3] = math.nan
-            return aligned
+            aligned, labels = measured(*arguments)
+            aligned[:, 0, 3] = math.nan
+            return aligned, labels
 
         monkeypatch.setattr(broken.curves, "_alignments", with_nan)
     for run in runs:

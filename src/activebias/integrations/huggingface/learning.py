@@ -15,9 +15,11 @@ from activebias.internal import (
     counted,
     cross_entropy,
     evaluating,
+    labelled,
     learn_from,
     whole_parameters,
 )
+from activebias.losses import PerInstance
 
 if TYPE_CHECKING:
     from activebias.integrations.huggingface.trainer import ActiveBiasMixin
@@ -66,15 +68,16 @@ def learn_from_evaluation_set(trainer: "ActiveBiasMixin") -> None:
     def of_training(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch = collate([training[number] for number in examples.tolist()])
         index, place = batch.pop("index"), batch.pop(PLACE, None)
+        found, _ = _losses(trainer, batch)
         if place is None:
-            return _losses(trainer, batch, targets_of(index, shift=trainer.shift_labels, padding=-1))
-        losses, counts = _losses(trainer, batch, torch.zeros_like(batch["labels"]))
+            return counted(found, targets_of(index, shift=trainer.shift_labels, padding=-1))
+        losses, counts = counted(found, torch.zeros_like(found.loss, dtype=torch.int64))
         place, index = place.to(losses.device), index.to(losses.device)
         return losses.flatten()[place], torch.where(counts.flatten()[place] == 0, index, -1)
 
     def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch = collate.unnumbered([validation[number] for number in examples.tolist()])
-        return _losses(trainer, batch, torch.zeros_like(batch["labels"]))
+        return labelled(*_losses(trainer, batch), trainer.bias.num_classes)
 
     sources = Sources(
         whole_parameters(trainer.model),
@@ -89,10 +92,8 @@ def learn_from_evaluation_set(trainer: "ActiveBiasMixin") -> None:
         learn_from(trainer.bias, sources)
 
 
-def _losses(
-    trainer: "ActiveBiasMixin", batch: Any, instances: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the losses of a batch with `labels`, and its instances, -1 where a label does not count."""
+def _losses(trainer: "ActiveBiasMixin", batch: Any) -> tuple[PerInstance, torch.Tensor]:
+    """Return the losses of a batch with `labels`, and the labels."""
     assert trainer.model is not None
     inputs = dict(trainer._prepare_inputs(batch))
     trainer._add_decoder_inputs(inputs)
@@ -101,4 +102,4 @@ def _losses(
         outputs = trainer.model(**inputs)
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
     found = cross_entropy(logits, targets, num_classes=trainer.bias.num_classes, ignore_index=IGNORED)
-    return counted(found, instances)
+    return found, targets

@@ -14,9 +14,11 @@ from activebias.internal import (
     NUM_KNOTS,
     VALIDATION,
     Evidence,
+    Trust,
+    cost_of,
     epoch_generator,
     is_usable,
-    largest_loss,
+    number_by_class,
     place_of,
     rounds_between,
 )
@@ -37,7 +39,7 @@ class _Lane(Protocol):
 
 
 class StackedCurves:
-    """The evidence of the lanes whose method learns; the memory holds their curves."""
+    """The evidence and the trust of the lanes whose method learns; the memory holds their curves."""
 
     def __init__(
         self, lanes: Sequence[_Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
@@ -50,6 +52,7 @@ class StackedCurves:
         self._trials, self._memory, self._trial = trials, memory, trial[self._models]
         self._stack = stack.part(self._models)
         self.evidence = Evidence.none(len(places), device=trials.device)
+        self.trust = Trust.none(trials.dataset.num_classes, len(places), device=trials.device)
         # In which they learnt; -1: never.
         self.first_epoch = torch.full((len(places),), -1, device=trials.device)
         self.last_epoch = self.first_epoch.clone()
@@ -73,13 +76,14 @@ class StackedCurves:
         share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
         has_learnt = torch.zeros_like(due)
         for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
-            aligned = self._alignments(epoch, number, knot, count)
-            learns = due & is_usable(aligned)
-            new = self.evidence.with_new(aligned, share, known)
-            self.evidence = Evidence(
-                *(torch.where(learns[:, None], *pair) for pair in zip(new, self.evidence, strict=True))
+            aligned, labels = self._alignments(epoch, number, knot, count)
+            trust = self.trust.with_new(aligned[1], labels, share, known)
+            self.trust = Trust(
+                _where(due, trust.robust, self.trust.robust),
+                torch.where(due[:, None], trust.labels, self.trust.labels),
             )
-            has_learnt |= learns
+            self.evidence = _where(due, self.evidence.with_new(aligned[0], share, known), self.evidence)
+            has_learnt |= due & is_usable(aligned[0])
         assert self._memory.curves is not None
         curves = self._memory.curves[self._models]
         self.last_epoch = torch.where(due, epoch, self.last_epoch)
@@ -96,13 +100,14 @@ class StackedCurves:
 
     def _due(self, epoch: int, count: Tensor) -> Tensor:
         """Return in which lanes it is time to learn."""
-        cost = count.clamp(max=MEMBERS).sum(-1) + min(VALIDATION, self._trials.num_validation)
-        between = [rounds_between(each, self._trials.num_examples) for each in cost.tolist()]
+        members, trials = count.clamp(max=MEMBERS).sum(-1), self._trials
+        costs = [cost_of(each, trials.num_validation) for each in members.tolist()]
+        between = [rounds_between(cost, trials.num_examples) for cost in costs]
         passed = epoch - self.last_epoch
         return (self.last_epoch < 0) | (passed >= torch.tensor(between, device=passed.device))
 
-    def _alignments(self, epoch: int, number: int, knot: Tensor, count: Tensor) -> Tensor:
-        """Return a_b = <G_b, g> of every lane and knot."""
+    def _alignments(self, epoch: int, number: int, knot: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a_b = <G_b, g>, (losses, lanes, knots), and the validation labels by class."""
         trials, trial = self._trials, self._trial
         orders, chosen = [], []
         for seed in self._seeds:
@@ -111,7 +116,9 @@ class StackedCurves:
             chosen.append(torch.randperm(trials.num_validation, generator=generator)[:VALIDATION])
         inputs, targets = trials.validation_batch(torch.stack(chosen).to(trials.device), trial)
         loss, mask = self._losses(inputs, targets)
-        direction = self._gradient(loss.clamp(max=largest_loss(trials.dataset.num_classes)), mask)
+        labels = torch.where(mask, targets, -1)
+        losses = self._validation_losses(loss, labels, count / knot.shape[1])
+        directions = [self._gradient(each, mask, again=True) for each in losses]
         # The instances by knot, in the random order within a knot: the first ones are its members.
         rank = torch.stack(orders).to(trials.device).argsort(-1)
         by_knot = (knot * knot.shape[1] + rank).argsort(-1)
@@ -123,9 +130,13 @@ class StackedCurves:
             real = place < count[:, number, None]
             loss, counts = self._losses_of(by_knot.gather(1, rows), knot, number)
             gradient = self._gradient(loss, counts & (real if counts.dim() == 2 else real[..., None]))
-            pairs = zip(gradient, direction, strict=True)
-            aligned.append(sum((a.double() * b.double()).flatten(1).sum(1) for a, b in pairs))
-        return torch.stack([torch.as_tensor(each) for each in aligned], dim=1)
+            aligned.append(torch.stack([_inner(gradient, direction) for direction in directions]))
+        return torch.stack(aligned, dim=-1), number_by_class(labels.flatten(1), trials.dataset.num_classes)
+
+    def _validation_losses(self, loss: Tensor, labels: Tensor, share: Tensor) -> Tensor:
+        """Return the losses of validation labels, (losses, lanes, …)."""
+        with torch.enable_grad():
+            return self.trust.losses(loss, labels, share)
 
     def _losses_of(self, members: Tensor, knot: Tensor, number: int) -> tuple[Tensor, Tensor]:
         """Return the losses of members (k, M) of a knot, or of its words in their sentences (k, M, L)."""
@@ -148,12 +159,12 @@ class StackedCurves:
             )
         return loss.view(targets.shape), targets != IGNORE
 
-    def _gradient(self, loss: Tensor, counts: Tensor) -> list[Tensor]:
-        """Return the gradients of every lane's mean loss."""
+    def _gradient(self, loss: Tensor, counts: Tensor, again: bool = False) -> list[Tensor]:
+        """Return the gradients of every lane's mean loss; `again` keeps the graph for another loss."""
         leaves = list(self._stack.parameters.values())
         with torch.enable_grad():
             means = (loss * counts).flatten(1).sum(1) / counts.flatten(1).sum(1).clamp(min=1)
-            found = torch.autograd.grad(means.sum(), leaves, allow_unused=True)
+            found = torch.autograd.grad(means.sum(), leaves, allow_unused=True, retain_graph=again)
         return [
             torch.zeros_like(leaf) if gradient is None else gradient
             for leaf, gradient in zip(leaves, found, strict=True)
@@ -163,6 +174,9 @@ class StackedCurves:
         """Return a copy of the evidence, with a row for every lane of the run."""
         state = {
             **self.evidence._asdict(),
+            "robust_total": self.trust.robust.total,
+            "robust_weight": self.trust.robust.weight,
+            "labels": self.trust.labels,
             "first_epoch": self.first_epoch,
             "last_epoch": self.last_epoch,
         }
@@ -175,4 +189,17 @@ class StackedCurves:
         """Load a `state_dict`."""
         mine = {name: value[self._models].to(self.last_epoch.device) for name, value in state.items()}
         self.first_epoch, self.last_epoch = mine.pop("first_epoch"), mine.pop("last_epoch")
+        robust = Evidence(mine.pop("robust_total"), mine.pop("robust_weight"))
+        self.trust = Trust(robust, mine.pop("labels"))
         self.evidence = Evidence(**mine)
+
+
+def _where(lanes: Tensor, new: Evidence, old: Evidence) -> Evidence:
+    """Return the new evidence in some lanes, and the old evidence in the others."""
+    return Evidence(*(torch.where(lanes[:, None], *pair) for pair in zip(new, old, strict=True)))
+
+
+def _inner(gradient: list[Tensor], direction: list[Tensor]) -> Tensor:
+    """Return <gradient, direction> of every lane."""
+    products = [(a.double() * b.double()).flatten(1).sum(1) for a, b in zip(gradient, direction, strict=True)]
+    return torch.stack(products).sum(0)
