@@ -12,7 +12,6 @@ from activebias.checks import IGNORED as IGNORED
 from activebias.checks import is_probability as is_probability
 from activebias.checks import own_scores as own_scores
 from activebias.checks import tensor_of as tensor_of
-from activebias.curve import Curve as Curve
 from activebias.drawing import draw_directly as draw_directly
 from activebias.epoch_items import epoch_generator as epoch_generator
 from activebias.evidence import FIRST_ROUNDS as FIRST_ROUNDS
@@ -23,6 +22,7 @@ from activebias.evidence import between as between
 from activebias.evidence import is_usable as is_usable
 from activebias.evidence import knot_means as knot_means
 from activebias.evidence import place_of as place_of
+from activebias.evidence import rule_scores as rule_scores
 from activebias.files import remove_leftovers as remove_leftovers
 from activebias.files import replacing as replacing
 from activebias.graphs import no_garbage_collection as no_garbage_collection

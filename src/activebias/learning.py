@@ -224,6 +224,7 @@ def follow_curve(memory: InstanceMemory, curve: Curve, means: torch.Tensor) -> N
     memory.scores.replace(as_tensor(curve(Estimate(means, means, means))))
 
 
+@torch.inference_mode(False)  # a tensor made under inference can have no part in a gradient
 def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     """Learn, if it is time: the burn-in ends with this epoch or is over, and enough examples were trained."""
     memory, epoch = bias._memory, bias._require_epoch()
@@ -359,7 +360,7 @@ def _gradients(
     for some in torch.split(examples, sources.at_once):
         if len(some) == 0:  # of several ranks this one has none of them
             continue
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.enable_grad():
             loss, counts = losses_of(some)
             if not loss.requires_grad:
                 raise RuntimeError(

@@ -63,7 +63,8 @@ class Trust(NamedTuple):
     def losses(self, loss: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         """Return two validation losses of labels with such a cross-entropy: of trusted labels, and 1 - p.
 
-        The first is trust · min(-log p, bound of the class). Before anything is known, it is 1 - p too.
+        The first is trust · min(-log p, bound of the class). It is 1 - p too as long as no knot is known at
+        which training lowers 1 - p.
         """
         leading = self.labels.dim() - 1
         flat, classes = loss.flatten(leading), labels.flatten(leading).clamp(min=0)
@@ -72,9 +73,10 @@ class Trust(NamedTuple):
         knots, bounds = self.at_knots(share).to(flat.device), self.bounds().to(flat.device)
         trust = (1 - part) * knots.gather(-1, below) + part * knots.gather(-1, below + 1)
         bounded = flat.minimum(bounds.gather(-1, classes).to(flat.dtype))
-        known = (self.robust.weight > 0).any(-1, keepdim=True).to(flat.device) & knots.any(-1, keepdim=True)
-        trusted = torch.where(known, trust.to(flat.dtype) * bounded, 1 - prob)
-        return torch.stack([trusted, 1 - prob]).view(2, *loss.shape)
+        robust = 1 - prob
+        helps = (self.robust.means() > 0).any(-1, keepdim=True).to(flat.device)
+        trusted = torch.where(helps, trust.to(flat.dtype) * bounded, robust)
+        return torch.stack([trusted, robust]).view(2, *loss.shape)
 
 
 def number_by_class(labels: torch.Tensor, num_classes: int) -> torch.Tensor:

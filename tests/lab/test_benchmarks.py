@@ -63,7 +63,7 @@ def test_auto_beside_the_methods_of_the_paper(run, tmp_path):
 
 def test_designs_of_auto(run, tmp_path):
     out = tmp_path / "designs.jsonl"
-    designs = ("auto", "trusted-floor", "hedge", "root", "ratio", "low-floor")
+    designs = ("bounded", "trusted-floor", "hedge", "root", "ratio", "low-floor")
     options = (*TRY, "--designs", *designs, "--baselines", "scan", "--out", out)
     trained = run("auto_designs", *options, "--seeds", 1)
     assert list(lines_of(trained, "digits")) == [*designs, "scan"]

@@ -10,7 +10,6 @@ from torch import Tensor
 from activebias import Estimate, Method, PredictionHistory, emphasis
 from activebias.internal import (
     UNIFORM,
-    Curve,
     Visits,
     as_tensor,
     between,
@@ -18,6 +17,7 @@ from activebias.internal import (
     native,
     own_scores,
     rows_of_state,
+    rule_scores,
     sort_visits,
 )
 from activebias.lab.side_by_side.estimates import estimate_rows
@@ -68,7 +68,7 @@ class StackedMemory:
         self._uniform: float | Tensor = 0.5  # the part of the emphasis that all instances of a model share
         self.curves: Tensor | None = None  # of the methods that learn, (K, knots); one row for every model
         if any(method.learns for method in self.methods):
-            curve = as_tensor(Curve(torch.device(device)).scores)
+            curve = rule_scores().to(device)
             self.curves = curve.repeat(self.num_models, 1)
             parts = [[UNIFORM if method.learns else 0.5] for method in self.methods]
             self._uniform = torch.tensor(parts, dtype=torch.float64, device=device)
