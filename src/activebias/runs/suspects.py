@@ -53,9 +53,15 @@ def weak_judge(info: RunInfo) -> str:
     errors = info.curves.get("validation_error", ())
     if not len(errors) or min(errors) <= WEAK:
         return ""
+    lowest = f"The lowest validation error is {min(errors):.0f} %. If the validation labels are right,"
+    if info.num_judges > 1:
+        return (
+            f"{lowest} the judges are weak, and many suspects are their own mistakes: begin at the top of "
+            "the list."
+        )
     return (
-        f"The lowest validation error is {min(errors):.0f} %. If the validation labels are right, the model "
-        "is a weak judge, and many suspects are its own mistakes: begin at the top of the list."
+        f"{lowest} the model is a weak judge, and many suspects are its own mistakes: begin at the top of "
+        "the list."
     )
 
 
