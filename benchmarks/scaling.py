@@ -5,6 +5,7 @@ and a billion instances, and simulates 100 million instances (about 3 GB of memo
 """
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,12 @@ RANK_INSTANCES = 1_000_000
 def step_times(bias: ab.ActiveBias, batch_size: int, num_steps: int, ranks: int = 1) -> dict[str, float]:
     """Return median microseconds of drawing, weighing and recording a batch of simulated probabilities."""
     rng = np.random.default_rng(dist.get_rank() if ranks > 1 else 0)
-    indices = iter(bias.sampler(batch_size=batch_size))
+    batches = full_batches(bias, batch_size)
     times: dict[str, list[float]] = {"draw": [], "weight": [], "record": []}
     for _ in range(num_steps):
         prob = rng.random(batch_size, dtype=np.float32)
         moments = [time.perf_counter()]
-        index = torch.tensor([next(indices) for _ in range(batch_size)])
+        index = next(batches)
         moments.append(time.perf_counter())
         bias.weight(index)
         moments.append(time.perf_counter())
@@ -46,6 +47,19 @@ def step_times(bias: ab.ActiveBias, batch_size: int, num_steps: int, ranks: int 
     medians = {name: round(statistics.median(values), 1) for name, values in kept.items()}
     # On a shared machine the median of a step that waits for other ranks is mostly other people's load.
     return {**medians, "record_p10": round(statistics.quantiles(kept["record"], n=10)[0], 1)}
+
+
+def full_batches(bias: ab.ActiveBias, batch_size: int) -> Iterator[torch.Tensor]:
+    """Yield batches for ever: a small data set has fewer in an epoch than are measured.
+
+    The smaller batch at the end of an epoch is left out, since its time is not the time of a whole batch.
+    """
+    sampler = bias.sampler(batch_size=batch_size)
+    for epoch in itertools.count(bias.epoch or 0):
+        bias.set_epoch(epoch)
+        indices = iter(sampler)
+        for _ in range(len(sampler) // batch_size):
+            yield torch.tensor([next(indices) for _ in range(batch_size)])
 
 
 def bias_message(batch_size: int, num_ranks: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -133,6 +147,7 @@ def worked_out(num_ranks: int, batch_size: int, num_instances: int) -> dict[str,
 
 def simulate(method: str, num_instances: int, batch_size: int) -> dict[str, float]:
     """Run steps over a huge data set that does not exist: its probabilities are random numbers."""
+    batch_size = min(batch_size, num_instances)
     begin = time.perf_counter()
     bias = ab.ActiveBias(method, num_instances=num_instances, num_classes=1000, window=5, storage="float16")
     bias.set_epoch(0)
@@ -206,6 +221,8 @@ if __name__ == "__main__":
     parser.add_argument("--rank-out", help=argparse.SUPPRESS)
     parser.add_argument("--simulate", help=argparse.SUPPRESS)
     parsed = parser.parse_args()
+    if parsed.instances < 1:
+        parser.error(f"Expected `--instances` to be at least 1, but got {parsed.instances}.")
     if parsed.rank_out:
         rank_main(parsed)
     elif parsed.simulate:

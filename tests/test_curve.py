@@ -39,6 +39,24 @@ EVERYWHERE = [1 / NUM_KNOTS] * NUM_KNOTS
             "Emphasises p̄ from 0.5 to 0.88, most of all p̄ near 0.88 (weight 1.4). Instances with p̄ below "
             "0.18 count for little and may be mislabelled: 20 % of all.",
         ),
+        (
+            [0.1] * 3 + [0.8, 1.4, 2.0, 1.6, 0.9, 0.6, 0.8, 1.2, 1.3, 1.1],
+            [0.1] * 3 + [0.07] * 10,
+            "Emphasises p̄ from 0.27 to 0.73, most of all p̄ near 0.5 (weight 2.0). Also emphasises p̄ from "
+            "0.99 to 1 (weight up to 1.3). Instances with p̄ below 0.08 count for little and may be "
+            "mislabelled: 30 % of all.",
+        ),
+        (  # two more ranges: one knot each
+            [1.2] + [0.8] * 4 + [2.0] + [0.8] * 4 + [1.4, 0.9, 0.9],
+            EVERYWHERE,
+            "Emphasises p̄ near 0.5 (weight 2.0). Also emphasises p̄ near 0.0067 (weight 1.2). Also "
+            "emphasises p̄ near 0.99 (weight 1.4).",
+        ),
+        (  # a second range with few instances, and another that weighs about 1
+            [1.5] + [0.8] * 4 + [2.0] + [0.8] * 4 + [1.04, 1.01, 0.9],
+            [0.009] + [0.05] * 4 + [0.191] + [0.1] * 6,
+            "Emphasises p̄ near 0.5 (weight 2.0).",
+        ),
     ],
 )
 def test_sentences_about_curves(weight, share, text):

@@ -1,7 +1,7 @@
 """The statistic of the method `auto`: a curve over p̄, learnt from the alignments of gradients."""
 
 import math
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, final
 
 import torch
@@ -26,9 +26,10 @@ EQUAL = 0.05  # weights so near to 1 are called equal
 
 
 def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
-    """Return one sentence about a curve: where it emphasises, and which instances count for little.
+    """Say in short sentences where a curve emphasises, and which instances count for little.
 
-    Knots without instances say nothing.
+    Knots without instances say nothing. A second range is named if at least 1 % of the instances are in it,
+    and some of them weigh more than about 1.
 
     >>> weights = torch.tensor([0.1] * 3 + [0.8, 1.4, 2.0, 2.2, 1.6, 1.0, 0.9, 0.8, 0.7, 0.7])
     >>> in_words(weights, torch.tensor([0.05, 0.03, 0.01] + [0.091] * 10))  # doctest: +ELLIPSIS
@@ -39,12 +40,17 @@ def in_words(weights: torch.Tensor, share: torch.Tensor) -> str:
     if all(abs(weight[knot] - 1) < EQUAL for knot in knots) or max(weight[knot] for knot in knots) <= 1:
         return "Emphasises nothing: all instances weigh about the same."
     most = max(knots, key=weight.__getitem__)
-    middle = knots.index(most)
-    first = list(takewhile(lambda knot: weight[knot] > 1, knots[middle::-1]))[-1]
-    last = list(takewhile(lambda knot: weight[knot] > 1, knots[middle:]))[-1]
+    ranges = [list(each) for is_high, each in groupby(knots, lambda knot: weight[knot] > 1) if is_high]
+    first, last = next((each[0], each[-1]) for each in ranges if most in each)
     peak = f"{weight[most]:.{1 if weight[most] >= 1.05 else 2}f}"
     whole = f"from {means[first]:.2g} to {means[last]:.2g}, most of all p̄ " if first < last else ""
     text = f"Emphasises p̄ {whole}near {means[most]:.2g} (weight {peak})."
+    for other in ranges:
+        highest = max(weight[knot] for knot in other)
+        if most not in other and highest >= 1 + EQUAL and float(share[other].sum()) >= 0.01:
+            low, high = (f"{means[knot]:.2g}" for knot in (other[0], other[-1]))
+            where = f"near {low} (weight" if low == high else f"from {low} to {high} (weight up to"
+            text += f" Also emphasises p̄ {where} {highest:.1f})."
     little = list(takewhile(lambda knot: weight[knot] < 0.5 and knot < first, knots))
     if little and (part := float(share[little].sum())) >= 0.005:
         edge = 1 / (1 + math.exp(-(little[-1] + LOWEST + 0.5)))

@@ -87,6 +87,15 @@ def test_a_long_name_and_a_weak_judge_on_the_screen(tmp_path):
     assert "weak judge" not in invoke("audit", good.path).output
 
 
+def test_a_run_without_suspects_says_so(run):
+    with np.load(run.path / "instances.npz") as file:
+        arrays = dict(file)
+    np.savez(run.path / "instances.npz", **arrays | {"believed": arrays["label"]})
+    output = " ".join(invoke("audit", run.path).output.split())
+    assert "There are no suspects: for all 4 instances the model believes in the label." in output
+    assert "For 0 of" not in output
+
+
 def test_a_model_that_memorised_is_named_again(tmp_path):
     inputs = Inputs(images=np.zeros((40, 8, 8), np.uint8))
     warnings = ("The model memorised labels.", "The burn-in never ended.")

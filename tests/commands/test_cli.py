@@ -73,6 +73,7 @@ def test_flags_are_frozen():
 @pytest.mark.parametrize("name", [*FLAGS, ""])
 def test_every_help_has_an_example(name):
     text = run(*name.split(), "--help").output
+    assert "[[" not in text, "brackets around brackets"
     assert "Example: activebias" in text
 
 

@@ -176,6 +176,13 @@ def test_costs_of_ranks(script):
     assert scaling.worked_out(2, 64, 10**6)["sent_bytes"] == 16 * 64
 
 
+@pytest.mark.parametrize(("instances", "batch_size"), [(1, 64), (100, 64), (20_000, 16_384)])
+def test_costs_of_fewer_instances_than_the_steps_take(script, instances, batch_size):
+    row = script("scaling").simulate("wpv", instances, batch_size)
+    assert row["batch"] == min(batch_size, instances)
+    assert min(row[name] for name in ("draw", "weight", "record")) > 0
+
+
 def test_step_of_a_language_model(script, monkeypatch, capsys):
     tokens = script("tokens")
     monkeypatch.setitem(tokens.SIZES, "cpu", (64, 1, 50, 2, 16))

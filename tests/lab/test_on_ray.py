@@ -32,7 +32,13 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def address():
+def folders(tmp_path_factory):
+    """Return the place of the workers' temporary folders."""
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="module")
+def address(folders):
     """Start a cluster with two CPUs in a session of its own, and return its address."""
     folder, port = Path(tempfile.mkdtemp(prefix="ray-")), free_port()  # sockets need a short path
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"]
@@ -42,7 +48,7 @@ def address():
         f"--temp-dir={folder}",
         "--disable-usage-stats",
     ]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(folders)}
     with (folder / "log").open("w") as log:
         cluster = subprocess.Popen(
             command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -72,7 +78,7 @@ def errors(folder):
     return found
 
 
-def test_a_worker_that_is_killed_leaves_no_trace_in_the_store(tmp_path, address):
+def test_a_worker_that_is_killed_leaves_no_trace(tmp_path, address, folders):
     recipe, flag = lab_worker.small_recipe(), tmp_path / "flag"
     mortal = replace(recipe, model=lab_worker.MortalModel(recipe.model, flag))
     # One by one, so that the process is killed between two methods of a trial.
@@ -85,6 +91,7 @@ def test_a_worker_that_is_killed_leaves_no_trace_in_the_store(tmp_path, address)
     assert errors(ray.folder) == errors(alone.folder)
     assert (len(epochs), len(results)) == (sum(counted), 6)
     assert not (ray.folder / "checkpoints").exists()
+    assert not list(folders.glob("activebias-*"))
 
 
 def test_a_teacher_goes_with_the_tasks_and_comes_back_trained(tmp_path, address):

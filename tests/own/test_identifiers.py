@@ -5,13 +5,16 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+import activebias
 from activebias.own.train import train_own
 from activebias.runs.folder import read_run
 from own_tables import read
 from small_run import invoke
 
+KEPT = ("label", "believed", "score", "suspected", "conflict", "duplicate", "part", "instance")
 CUSTOMERS = [f"K-{7 * k:04d}" for k in range(178)]
 
 
@@ -65,3 +68,46 @@ def test_a_folder_without_them_is_read_and_a_damaged_one_is_refused(run, tmp_pat
     (run.path / "identifiers.parquet").unlink()  # as an earlier release wrote it
     assert read_run(run.path).inputs().identifiers is None
     assert list(listed(run, tmp_path / "suspects.csv")[0])[:2] == ["row", "label"]
+
+
+def test_the_exports_have_them(run, tmp_path):
+    """Cartography knows an example by its guid alone, which is the row."""
+    for format_name in ("npz", "parquet", "cartography"):
+        arguments = ("--format", format_name, "--out", tmp_path / format_name)
+        assert invoke("export", run.path, *arguments).exit_code == 0
+    arrays = np.load(tmp_path / "npz")
+    assert arrays["identifier_names"].tolist() == ["index", "number"]
+    for row, (customer, number) in zip(arrays["row"], arrays["identifiers"].tolist(), strict=True):
+        assert (customer, number) == ("" if row == 9 else CUSTOMERS[row], str(5000 + row))
+    table = pq.read_table(tmp_path / "parquet")
+    assert table.column_names[:4] == ["row", "index_", "number", "part"]
+    for line in table.to_pylist():
+        assert line["index_"] == (None if line["row"] == 9 else CUSTOMERS[line["row"]])
+    assert sorted(table["index"].to_pylist()) == list(range(178))
+    (run.path / "identifiers.parquet").unlink()
+    assert invoke("export", run.path, "--out", tmp_path / "without").exit_code == 0
+    assert "identifiers" not in np.load(tmp_path / "without")
+
+
+def test_conflicts_have_them(wine, tmp_path):
+    wine = pd.concat([wine, wine.iloc[[3]].assign(target="class_2")])
+    wine = wine.assign(**{"=part": [f"A{k}" for k in range(179)], "group": [f"B{k}" for k in range(179)]})
+    run = train_own(read(wine, tmp_path), tmp_path / "run", epochs=1)
+    with open(run.conflicts_file, encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["group", "part", "label", "position", "'=part", "group_", "instance"]
+    assert [(line["group"], line["'=part"], line["group_"]) for line in found] == [
+        ("1", "A3", "B3"),
+        ("1", "A178", "B178"),
+    ]
+    assert list(listed(run, tmp_path / "suspects.csv")[0])[:3] == ["row", "'=part", "group"]
+
+
+@pytest.mark.parametrize("name", ["customer", "index", "place", "duplicate", "row"])
+def test_find_issues_has_them_behind_the_row(wine, name):
+    wine.insert(0, name, CUSTOMERS)
+    table, _ = activebias.find_issues(wine, target="target", epochs=1)
+    shown = f"{name}_" if name in ("duplicate", "row") else name
+    assert list(table.columns) == ["row", shown, *KEPT]
+    assert table[shown].tolist() == [CUSTOMERS[row] for row in table["row"]]
+    assert not table["duplicate"].any()

@@ -1,6 +1,7 @@
 """Several judges: every example is held out by one of them, and their beliefs are averaged."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from activebias.own.judges import average_judges, epochs_that_count, fold_masks
 from activebias.own.tagged import read_tagged
 from activebias.own.train import build_run, train_own
 from activebias.runs import audit_run, read_run
-from activebias.runs.suspects import at_least
+from activebias.runs.suspects import at_least, weak_judge
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
 from activebias.training.examples import joined
@@ -115,6 +116,9 @@ def test_in_one_call(wine, tmp_path):
         "Expect at least about 1,234 wrong labels: the judges are sure"
     )
     assert at_least(run.info, 0) == at_least(alone.info, 1_234) == ""  # one model is too often sure and wrong
+    weak = {"validation_error": [40.0] * 12}
+    assert "the judges are weak, and many suspects are their" in weak_judge(replace(run.info, curves=weak))
+    assert "the model is a weak judge, and many" in weak_judge(replace(alone.info, curves=weak))
     for name, weights in alone.model_state().items():  # the first judge trains as it would alone
         assert torch.equal(weights, run.model_state()[name])
     (tmp_path / "three" / "judges.pt").unlink()
@@ -167,6 +171,7 @@ def test_by_command(tmp_path, monkeypatch):
     write_wine("wine.csv")
     options = ("--csv", "wine.csv", "--target", "target", "--epochs", 2, "--burn-in", 1)
     said = invoke("train", *options, "--judges", 3)
+    assert "These numbers are those of the first of 3 judges." in " ".join(said.stdout.split())
     assert said.exit_code == 0, said.output
     assert "wine.csv, judge 3 of 3: epoch 2 of 2" in said.stderr
     assert invoke("train", "--csv", "wine.csv", "--like", "runs/wine", "--out", "b", "--quiet").exit_code == 0

@@ -77,11 +77,17 @@ def audit(
         if counted := _counted(worst[0]):
             show(counted)
     who = "the model believes" if folder.info.num_judges == 1 else "the judges believe"
-    show(
-        f"For {number:,} of {len(found):,} instances {who} in a class other than the label. "
-        f"{'The most suspicious of every label' if by_class else 'The most suspicious'} come first. A person "
-        "has to check them: their number is no estimate of the number of wrong labels."
-    )
+    if number:
+        show(
+            f"For {number:,} of {len(found):,} instances {who} in a class other than the label. "
+            f"{'The most suspicious of every label' if by_class else 'The most suspicious'} come first. A "
+            "person has to check them: their number is no estimate of the number of wrong labels."
+        )
+    else:
+        show(
+            f"There are no suspects: for all {len(found):,} instances {who} in the label. The least probable "
+            "labels come first. Some of them may be wrong all the same."
+        )
     for note in (judges_note(folder.info), at_least(folder.info, sure)):
         if note:
             show(note)

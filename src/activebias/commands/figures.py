@@ -16,7 +16,7 @@ app = typer.Typer()
 def figures(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE]...", help="Recipes (default: all with stored results)."),
+        typer.Argument(metavar="RECIPE", help="Recipes (default: all with stored results)."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the toy example.")] = 0,
     out: Out = Path("runs"),

@@ -30,7 +30,7 @@ app = typer.Typer()
 @app.command(epilog="Example: activebias reproduce mnist-fc cifar10-lr --trials 5")
 @reports_errors
 def reproduce(
-    rows: Annotated[list[str] | None, typer.Argument(metavar="[ROW]...", help="Rows (default: all).")] = None,
+    rows: Annotated[list[str] | None, typer.Argument(metavar="ROW", help="Rows (default: all).")] = None,
     methods: Methods = None,
     trials: Annotated[
         int | None,

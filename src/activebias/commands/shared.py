@@ -50,7 +50,7 @@ SideBySide = Annotated[
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
 # Own data in place of a recipe.
 RecipeOrData = Annotated[
-    str | None, typer.Argument(metavar="[RECIPE]", help="A name that `activebias recipes` lists.")
+    str | None, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")
 ]
 Images = Annotated[
     Path | None, typer.Option("--images", help="Own data: a folder with a folder of images per class.")

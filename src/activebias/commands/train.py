@@ -357,13 +357,16 @@ def _tell(folder: "RunFolder") -> None:
         emphasis += f" {info.explanation}"
         if "recipe" not in info.model:
             emphasis += " It learnt from the validation part, whose error is a little optimistic."
+    judges = ""
+    if info.num_judges > 1:
+        judges = f" These numbers are those of the first of {info.num_judges} judges."
     conflicts = ""
     if folder.conflicts_file is not None:
         conflicts = f" Some inputs have different labels: see {folder.conflicts_file}."
     show(
         f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes{validates}: {measure} "
         f"{curve[-1]:.1f} % after {plural(info.epochs, 'epoch', 'epochs')} (best {best:.1f} % after epoch "
-        f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis} "
+        f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis}{judges} "
         f"The run folder is {folder.path}.{conflicts} Next: "
         f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
         f"`activebias report {folder.path}` writes an HTML report."

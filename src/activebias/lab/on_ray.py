@@ -1,12 +1,18 @@
 """Trials on an existing Ray cluster: a task per share. Ray schedules, and retries after a lost worker.
 
-A worker trains in a temporary folder. It needs this package, but no data: data set and teacher come with the
-task. The results go back to this process, which appends them to the one store.
+A worker trains in a temporary folder. A folder that a killed worker leaves behind is deleted by the next task
+on that machine. A worker needs this package, but no data: data set and teacher come with the task. The
+results go back to this process, which appends them to the one store.
 """
 
+import fcntl
 import importlib
+import os
+import shutil
 import socket
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +37,7 @@ from activebias.lab.trials import Missing, count_epochs
 
 _MOST_RETRIES = 3
 _SECONDS_TO_ANSWER = 10.0
+_FOLDERS = "activebias-ray-"
 
 Models = dict[str, bytes]
 """Files of the folder `models`, by name."""
@@ -172,12 +179,47 @@ def _take_in(share: Share, trained: Trained, listener: Listener) -> None:
 def train_task(share: Share, dataset: Dataset, models: Models) -> Trained:
     """Train a share in a temporary folder, on the machine of a worker."""
     events: list[Event] = []
-    with tempfile.TemporaryDirectory(prefix="activebias-") as folder:
-        kept = Path(folder) / "models"
+    with worker_folder() as folder:
+        kept = folder / "models"
         kept.mkdir()
         for name, content in models.items():
             (kept / name).write_bytes(content)
-        place = replace(share.place, folder=Path(folder))
+        place = replace(share.place, folder=folder)
         results = replace(share, place=place, dataset=dataset).train(told_by(events.append))
         new = {path.name: path.read_bytes() for path in kept.iterdir() if path.name not in models}
     return Trained(results, events, new)
+
+
+@contextmanager
+def worker_folder() -> Iterator[Path]:
+    """Yield a temporary folder and delete it at the end; first delete the folders of killed workers.
+
+    A worker locks its folder. The system unlocks the folder when the worker ends, in whatever way.
+    """
+    base = Path(tempfile.gettempdir())
+    for folder in base.glob(f"{_FOLDERS}*"):
+        _delete_unlocked(folder)
+    folder = Path(tempfile.mkdtemp(prefix="activebias-"))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Only now the name that other workers look for: before, the folder was not locked.
+        folder = folder.rename(base / f"{_FOLDERS}{folder.name}")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _delete_unlocked(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # deleted just now, or another user's
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass  # a worker trains in it
+    finally:
+        os.close(descriptor)

@@ -79,8 +79,9 @@ class Protocol:
 
     @property
     def searched(self) -> Recipe:
-        """The short recipe of the search."""
-        return self.recipe.compressed(max(1, math.ceil(SEARCHED_PART * self.recipe.epochs)))
+        """The short recipe of the search; most epochs have no training error, since nothing reads it."""
+        recipe = self.recipe.compressed(max(1, math.ceil(SEARCHED_PART * self.recipe.epochs)))
+        return replace(recipe, last_train_errors=1)
 
     def chosen(self, store: ResultStore) -> dict[str, Chosen]:
         """Return the settings that the search chose, of the sides whose search is complete."""

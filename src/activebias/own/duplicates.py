@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+# The columns of `conflicts.csv` that all kinds of data have.
+COLUMNS = ("group", "part", "label", "position", "instance")
 
 
 @final
@@ -39,11 +43,12 @@ def find_conflicts(
     in_train: NDArray[np.bool_],
     position: NDArray[np.int64],
     describe: Callable[[Sequence[int]], Sequence[str]],
-    word: NDArray[np.int64] | None = None,
+    more: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> Conflicts:
     """Find the conflicts, from one entry per instance of both parts, in the order of the source.
 
     Instances of the same group have the same input. `describe` is called for the members of conflicts only.
+    `more` are columns to list behind the position, under names that are not in `COLUMNS`.
     """
     numbers = conflict_numbers(groups, labels)
     members = sorted(np.flatnonzero(numbers).tolist(), key=numbers.__getitem__)
@@ -53,7 +58,7 @@ def find_conflicts(
             "part": "training" if in_train[k] else "validation",
             "label": labels[k],
             "position": int(position[k]),
-            **({} if word is None else {"word": int(word[k])}),
+            **{name: values[k] for name, values in more.items()},
             "instance": text,
         }
         for k, text in zip(members, describe(members) if members else (), strict=True)

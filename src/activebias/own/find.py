@@ -19,6 +19,7 @@ from activebias.own.forms import data_in_ram
 from activebias.own.models import OWN_MODEL
 from activebias.own.settings import BurnIn
 from activebias.own.train import train_own
+from activebias.runs.contents import identifiers_beside
 from activebias.runs.folder import RunFolder, require_pandas
 from activebias.runs.outcome import warnings_of_memorising
 from activebias.runs.suspects import audit_run, rows
@@ -27,7 +28,7 @@ from activebias.training.loop import OnEpoch
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = ("row", "label", "believed", "score", "suspected", "conflict", "duplicate", "part")
+COLUMNS = ("row", "label", "believed", "score", "suspected", "conflict", "duplicate", "part", "instance")
 
 
 class Issues(NamedTuple):
@@ -89,8 +90,9 @@ def find_issues(
     Returns:
         The pair of findings and run. The findings are a DataFrame with the columns `row` (the place in
         `data`, from 0), `label`, `believed`, `score`, `suspected`, `conflict` (a number for rows with the
-        same input and different labels, else 0), `duplicate` (whether another row has the same input) and
-        `part`. Rows without a label are left out. `run.info.notes` and `run.info.skipped` say how the data
+        same input and different labels, else 0), `duplicate` (whether another row has the same input),
+        `part` and `instance`. The columns of a table that identify its rows, at most two, come behind `row`.
+        Rows without a label are left out. `run.info.notes` and `run.info.skipped` say how the data
         was read. A MemorisationWarning says that the model memorised labels, and what to do.
     """
     own = data_in_ram(data, labels, target, model, validation, seed)
@@ -123,7 +125,7 @@ def find_issues(
 def _findings(run: RunFolder) -> "DataFrame":
     pd = require_pandas("find_issues")
     instances, inputs = run.instances(), run.inputs()
-    found = pd.DataFrame(rows(run, audit_run(run))).rename(columns={"position": "place"})
+    found = pd.DataFrame(rows(run, audit_run(run)))
     if inputs.rows is None or run.info.model["name"] == OWN_MODEL:
         digests = pd.Series(instances.identity)
     else:
@@ -131,8 +133,11 @@ def _findings(run: RunFolder) -> "DataFrame":
     is_copy = digests.duplicated(keep=False).to_numpy()
     found["duplicate"] = is_copy[found["index"]]
     found["conflict"] = found["conflict"].fillna(0).astype("int64")
-    found["row"] = found["place"]
-    return found[[*COLUMNS, "instance"]]
+    found["row"] = found["position"]
+    table = found[[*COLUMNS]].copy()
+    for place, (name, cells) in enumerate(identifiers_beside(COLUMNS, inputs.identifiers).items(), 1):
+        table.insert(place, name, [cells[index] for index in found["index"]])
+    return table
 
 
 def _temporary() -> str:

@@ -29,9 +29,10 @@ from activebias.own.data import (
     require_file,
     validation_setting,
 )
-from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
+from activebias.own.duplicates import COLUMNS, Conflicts, find_conflicts, note_duplicates
 from activebias.own.splits import Split
 from activebias.own.targets import note_target
+from activebias.runs.contents import identifiers_beside
 from activebias.runs.folder import Inputs, Kind, require_pandas
 from activebias.runs.suspects import describer, excerpt
 from activebias.training.reading import DataError
@@ -122,12 +123,15 @@ def table_data(
         except ValueError as error:  # perhaps because of the columns that are not used
             raise ValueError(f"{error} {reasons}".rstrip()) from None
         divided = Divided(class_names, labels, *parts)
+    names = [column.name for column in columns if column.identifies][:MOST_IDENTIFIERS]
+    identifiers = frame[names].apply(labels_of) if names else None
     conflicts = find_conflicts(
         copies.tolist(),
         texts,
         in_train=divided.in_train,
         position=position,
         describe=lambda members: _descriptions(frame.iloc[members], used),
+        more=identifiers_beside(COLUMNS, identifiers),
     )
     notes += [column.note for column in columns if column.note]
     notes += [
@@ -138,8 +142,6 @@ def table_data(
         *note_small_classes(class_names, labels),
         *(validation.notes("rows", identity) if isinstance(validation, Split) else ()),
     ]
-    names = [column.name for column in columns if column.identifies][:MOST_IDENTIFIERS]
-    identifiers = frame[names].apply(labels_of) if names else None
     data = _own_data(path, frame, used, divided, position, conflicts, identity, identifiers)
     settings = {"target": target, "validation": validation_setting(validation)}
     return replace(data, settings=settings, skipped=tuple(skipped), notes=tuple(notes))

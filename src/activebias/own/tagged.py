@@ -119,7 +119,7 @@ def _find_conflicts(
         [tag for _, tags in sentences for tag in tags],
         in_train=np.repeat(in_train, lengths),
         position=np.repeat(position, lengths),
-        word=place,
+        more={"word": place.tolist()},
         describe=describe,
     )
 

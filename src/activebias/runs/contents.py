@@ -1,6 +1,6 @@
 """The parts of a run folder as dataclasses: settings and results, instances, inputs, predictions."""
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -192,3 +192,23 @@ def places_of(kind: str, instances: Instances, inputs: Inputs) -> dict[str, Sequ
     if inputs.names is None or inputs.names == tuple(map(str, range(len(inputs)))):
         return {"position": position}
     return {"file": inputs.names}
+
+
+def identifiers_beside(
+    columns: Iterable[str], identifiers: "DataFrame | None"
+) -> dict[str, list[str | None]]:
+    """Return the columns that identify the rows, for a table that has other `columns` too.
+
+    A name that the table has already gets a `_`. Missing cells are None.
+    """
+    named: dict[str, list[str | None]] = {}
+    if identifiers is None:
+        return named
+    taken = set(columns)
+    for name in identifiers:
+        cells = identifiers[name].astype(object)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        named[name] = cells.where(cells.notna(), None).tolist()
+    return named

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from activebias.internal import replacing
 from activebias.runs.auditing import without_prior
-from activebias.runs.contents import places_of
+from activebias.runs.contents import identifiers_beside, places_of
 from activebias.runs.folder import RunFolder
 
 FORMATS = ("npz", "parquet", "cartography")
@@ -57,8 +57,10 @@ def export_history(folder: RunFolder, path: str | os.PathLike[str], format: str)
     """Write the history of a run atomically to `path`; return the number of instances in it.
 
     `npz`: arrays `prob` and `visited` (N, T), where the instances are in the user's data (`row`, `file`, or
-    `sentence` and `word`), `part`, `label`, `believed`, `position`, `class_names`.
-    `parquet`: one row per instance, with the column `history`, a list of its probabilities.
+    `sentence` and `word`), `part`, `label`, `believed`, `position`, `class_names`. A table with columns that
+    identify its rows has `identifiers` (N, columns) too, texts, and their `identifier_names`.
+    `parquet`: one row per instance, with the column `history`, a list of its probabilities. Columns that
+    identify the rows come behind `row`.
     `cartography`: a folder with `training_dynamics/dynamics_epoch_X.jsonl`, see `write_cartography`. It has
     the training instances only.
     """
@@ -124,6 +126,9 @@ def _write_npz(folder: RunFolder, seen: Visits, path: Path) -> None:
         "position": instances.position,
         "class_names": folder.info.class_names,
     }
+    if (frame := folder.inputs().identifiers) is not None:  # a pickled None would not be read
+        arrays["identifiers"] = frame.fillna("").to_numpy(str)
+        arrays["identifier_names"] = list(frame)
     # Not `np.savez_compressed`: it cannot write an array with the name "file".
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, values in arrays.items():
@@ -139,8 +144,8 @@ def _write_parquet(folder: RunFolder, seen: Visits, path: Path) -> None:
         raise RuntimeError("Writing parquet needs pyarrow: pip install 'activebias[report]'") from None
     instances, names = folder.instances(), np.array(folder.info.class_names, dtype=object)
     ends = np.concatenate([[0], seen.visited.sum(1).cumsum()])
+    places = {name: pa.array(values) for name, values in _places(folder).items()}
     columns = {
-        **{name: pa.array(values) for name, values in _places(folder).items()},
         "part": pa.array(_parts(folder)),
         "label": pa.array(names[instances.label], pa.string()),
         "believed": pa.array(names[instances.believed], pa.string()),
@@ -148,4 +153,6 @@ def _write_parquet(folder: RunFolder, seen: Visits, path: Path) -> None:
         "position": pa.array(instances.position),
         "history": pa.LargeListArray.from_arrays(ends, pa.array(seen.prob[seen.visited])),
     }
-    parquet.write_table(pa.table(columns), path)
+    identifiers = identifiers_beside([*places, *columns], folder.inputs().identifiers)
+    named = {name: pa.array(cells, pa.string()) for name, cells in identifiers.items()}
+    parquet.write_table(pa.table(places | named | columns), path)

@@ -327,7 +327,7 @@ def _write_validation(
 def _write_conflicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(rows[0])
+        writer.writerow([safe_cell(name) for name in rows[0]])
         writer.writerows([safe_cell(cell) for cell in row.values()] for row in rows)
 
 

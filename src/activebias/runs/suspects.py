@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from activebias.internal import replacing
 from activebias.runs.auditing import Audit, audit, joined
 from activebias.runs.cells import safe_cell
-from activebias.runs.contents import places_of
+from activebias.runs.contents import identifiers_beside, places_of
 from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
 
 EXCERPT_LENGTH = 80
@@ -53,9 +53,15 @@ def weak_judge(info: RunInfo) -> str:
     errors = info.curves.get("validation_error", ())
     if not len(errors) or min(errors) <= WEAK:
         return ""
+    lowest = f"The lowest validation error is {min(errors):.0f} %. If the validation labels are right,"
+    if info.num_judges > 1:
+        return (
+            f"{lowest} the judges are weak, and many suspects are their own mistakes: begin at the top of "
+            "the list."
+        )
     return (
-        f"The lowest validation error is {min(errors):.0f} %. If the validation labels are right, the model "
-        "is a weak judge, and many suspects are its own mistakes: begin at the top of the list."
+        f"{lowest} the model is a weak judge, and many suspects are its own mistakes: begin at the top of "
+        "the list."
     )
 
 
@@ -127,7 +133,7 @@ def rows(
     }
     suspected, conflict, validates = found.suspected, instances.conflict, instances.in_validation
     ranks, order = class_ranks(found, instances.label), found.order
-    identifiers = _identifiers(inputs)
+    identifiers: dict[str, list[str | None]] | None = None
     if by_class:
         order = order[np.argsort(ranks[order], kind="stable")]
     for index in order[:limit].tolist():
@@ -146,17 +152,9 @@ def rows(
             "position": int(instances.position[index]),
             "instance": describe(index),
         }
-        for name, values in identifiers.items():
-            while name in place or name in row:
-                name += "_"
-            place[name] = values[index]
-        yield place | row
-
-
-def _identifiers(inputs: Inputs) -> dict[str, list[str | None]]:
-    """Return the cells of the columns that identify the rows, by their names; missing cells are None."""
-    frame = inputs.identifiers
-    return {} if frame is None else {name: frame[name].replace({np.nan: None}).tolist() for name in frame}
+        if identifiers is None:
+            identifiers = identifiers_beside([*place, *row], inputs.identifiers)
+        yield place | {name: cells[index] for name, cells in identifiers.items()} | row
 
 
 def describer(inputs: Inputs, kind: str) -> Callable[[int], str]:
@@ -214,7 +212,7 @@ def write_csv(
         writer = csv.writer(file)
         for number, row in enumerate(rows(folder, found, by_class=by_class)):
             if number == 0:
-                writer.writerow(row)
+                writer.writerow(row if exact else [safe_cell(name) for name in row])
             cells = [f"{value:.6g}" if isinstance(value, float) else value for value in row.values()]
             writer.writerow(cells if exact else [safe_cell(cell) for cell in cells])
 

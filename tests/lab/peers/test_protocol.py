@@ -69,6 +69,26 @@ def test_the_validation_error_decides(trained):
         assert {result.rule for result in protocol.results(place.store)[name]} == {chosen.side.rule}
 
 
+def test_the_search_stores_few_training_errors_and_they_change_nothing_else(trained, tmp_path):
+    protocol, place, units = trained
+    name, unit = protocol.recipe.name, units[0]
+    run_trials(
+        replace(unit.recipe, last_train_errors=None),
+        methods=unit.sides,
+        seeds=unit.seeds,
+        place=Place(tmp_path),
+    )
+    whole = {result.key: result for result in Place(tmp_path).store.load(name)}
+    stored = {result.key: result for result in place.store.load(name) if result.key in whole}
+    assert stored.keys() == whole.keys(), "the same configuration: nothing is trained again"
+    for key, result in stored.items():
+        assert result.train_error == whole[key].train_error[-1:]
+        assert result.details["train_epochs"] == [2]
+        assert result.test_error == whole[key].test_error
+        assert result.validation_error == whole[key].validation_error
+    assert all("train_epochs" not in each.details for each in protocol.results(place.store)["gce"])
+
+
 def test_nothing_is_trained_twice_and_a_refusal_ends_the_training(trained, tmp_path):
     protocol, place, _ = trained
 
