@@ -319,7 +319,7 @@ class EpochOrder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave iterations out of a copy: it goes on where training stands."""
-        kept = {name: vars(self)[name] for name in ("seed", "_draw", "_has_warned")}
+        kept = {name: vars(self)[name] for name in ("seed", "has_callback", "_draw", "_has_warned")}
         return {"kept": kept, "where": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
