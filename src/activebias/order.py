@@ -41,6 +41,7 @@ class Plan:
         sentences: whether an item is a sentence, whose words are the instances.
         sharded_here: whether the sampler yields this rank's part of every step. Otherwise it yields whole
             steps, and somebody else (Accelerate) deals their batches out to the ranks, in turn.
+        smallest: the loader drops a last batch with fewer items (`drop_last`).
     """
 
     num_items: int
@@ -49,6 +50,7 @@ class Plan:
     rank: int = 0
     sentences: bool = False
     sharded_here: bool = True
+    smallest: int = 1
 
     @property
     def step_size(self) -> int:
@@ -223,10 +225,11 @@ class EpochOrder:
             )
         left = self.num_items - self.position
         # A last short step may have been fetched but not trained on. Asking for it twice in vain shows that
-        # nobody will train on it (drop_last).
+        # nobody will train on it (`drop_last` in a loader that is not `bias.loader`).
         rest = (self.position, self.num_items)
         fetched = any((each.start, each.position) == rest for each in self._recent)
-        if self.recorded and (left == 0 or (left < plan.step_size and fetched)):
+        dropped = plan.share(left, plan.smallest) < plan.smallest
+        if self.recorded and (dropped or (left < plan.step_size and fetched)):
             raise RuntimeError(
                 f"Epoch {self.epoch} is over: call `bias.set_epoch({self.epoch + 1})` before the next one. A "
                 "pass that does not train, such as the training accuracy, needs a loader of its own, without "
