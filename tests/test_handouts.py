@@ -225,6 +225,17 @@ def test_positions_in_the_batch_are_no_index_and_a_batch_comes_back_once():
         bias.loss(logits, targets, index)
 
 
+def test_two_loops_that_both_train_are_refused():
+    """The batches of the loop that is behind count as trained on: the other loop went past them."""
+    bias = past_burn_in("wpv")
+    behind, ahead = (iter(make_loader(bias, batch_size=size)) for size in (16, 48))
+    record(bias, next(behind)[0])
+    index, _ = next(behind)
+    record(bias, next(ahead)[0])
+    with pytest.raises(ValueError, match="another loop over the epoch went past it: train in one loop at a t"):
+        record(bias, index)
+
+
 def test_a_batch_larger_than_the_step_is_refused():
     bias = make_bias("wpv", num_instances=64)
     inputs, targets = digits(64)

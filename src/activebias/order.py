@@ -277,8 +277,9 @@ class EpochOrder:
         came = f"The index {index[:5].tolist()} … came back, but"
         if not handout.steps:
             return (
-                f"{came} every batch handed out has come back already: pass every batch to the bias once. To "
-                "evaluate, use torch's own loss."
+                f"{came} every batch handed out has come back already, or another loop over the epoch went "
+                "past it: train in one loop at a time, and pass every batch to the bias once. To evaluate, "
+                "use torch's own loss."
             )
         return f"{came} {handout.steps[0].items[:5].tolist()} … was handed out. {ADVICE}"
 
