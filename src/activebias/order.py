@@ -188,9 +188,10 @@ class EpochOrder:
             )
         elif 2 * self._num_skipped >= max(self._num_trained, 2):
             message = (
-                f"Of the steps handed out in epoch {self.epoch}, {self._num_trained} were trained on and "
-                f"{self._num_skipped} skipped. Where something else deals the batches out to the ranks "
-                "(Accelerate), pass `shard=False` to `bias.sampler`."
+                f"Of the steps handed out in epoch {self.epoch}, {self._num_trained} came back whole, and "
+                f"{self._num_skipped} in part or not at all. Where something else deals the batches out to "
+                "the ranks (Accelerate), pass `shard=False` to `bias.sampler`. If you leave out instances on "
+                "purpose, ignore this warning."
             )
         elif not self._checksum.agrees():
             message = (
