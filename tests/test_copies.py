@@ -29,3 +29,15 @@ def test_a_copy_goes_on_like_the_original(method, duplicate):
     # The copy has a memory of its own.
     other.record(rest[1][:4], [0.5, 0.5, 0.5, 0.5])
     assert not torch.equal(bias.history.values()[1], other.history.values()[1])
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda bias: pickle.loads(pickle.dumps(bias))])
+@pytest.mark.parametrize("has_callback", [False, True])
+def test_the_sampler_of_a_copy_is_told_the_epoch(duplicate, has_callback):
+    """Trainers tell a sampler the epoch; Lightning's callback has left its mark in the original."""
+    bias = ab.ActiveBias("wtc", num_instances=8, num_classes=2)
+    bias._order.has_callback = has_callback
+    sampler = duplicate(bias).sampler(batch_size=4)
+    sampler.set_epoch(0)
+    assert sampler.order.has_callback == has_callback
+    assert sorted(sampler) == list(range(8))

@@ -210,9 +210,10 @@ def test_own_statistics_that_return_nonsense(statistic, message):
         ab.ActiveBias(method, num_instances=10, num_classes=4)
 
 
-def test_an_own_statistic_that_fails_later_loses_nothing():
+@pytest.mark.parametrize("window", [None, 2, 5])
+def test_an_own_statistic_that_fails_later_loses_nothing(window):
     method = ab.Method("own", statistic=lambda e: 0.5 - e.mean, weights="emphasis")
-    bias = ab.ActiveBias(method, num_instances=10, num_classes=4)
+    bias = ab.ActiveBias(method, num_instances=10, num_classes=4, window=window)
     bias.set_epoch(0)
     bias.record([3, 3], [0.1, 0.2])
     before = bias.scores, bias.history.values()

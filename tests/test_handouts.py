@@ -225,6 +225,39 @@ def test_positions_in_the_batch_are_no_index_and_a_batch_comes_back_once():
         bias.loss(logits, targets, index)
 
 
+@pytest.mark.parametrize("method", ["wpv", "sd"])
+def test_batches_of_a_finished_loop_may_be_trained_on_after_a_look(method):
+    """The loop's iterator is gone, and another one handed out last."""
+    bias = past_burn_in(method)
+    loader = make_loader(bias, batch_size=16)
+    batches = [index for index, _ in loader]
+    next(iter(loader))
+    for index in batches:
+        record(bias, index)
+    assert visits(bias) == 128
+
+
+def test_buffers_may_be_used_again_before_the_step_is_complete():
+    """The visits of the first parts of a step wait: they must not change with the caller's tensors."""
+    bias = make_bias("wpv", num_instances=64)
+    bias.set_epoch(0)
+    index, prob = torch.empty(8, dtype=torch.int64), torch.empty(8)
+    for part in torch.tensor(list(bias.sampler(batch_size=32))).split(8):
+        bias.record(index.copy_(part), prob.copy_((1 + part) / 100))
+    torch.testing.assert_close(bias.history.latest(torch.arange(64)), (1 + torch.arange(64)) / 100)
+
+
+def test_two_loops_that_both_train_are_refused():
+    """The batches of the loop that is behind count as trained on: the other loop went past them."""
+    bias = past_burn_in("wpv")
+    behind, ahead = (iter(make_loader(bias, batch_size=size)) for size in (16, 48))
+    record(bias, next(behind)[0])
+    index, _ = next(behind)
+    record(bias, next(ahead)[0])
+    with pytest.raises(ValueError, match="another loop over the epoch went past it: train in one loop"):
+        record(bias, index)
+
+
 def test_a_batch_larger_than_the_step_is_refused():
     bias = make_bias("wpv", num_instances=64)
     inputs, targets = digits(64)

@@ -1,6 +1,7 @@
 """The index reaches the batch, whatever the samples look like, and survives workers."""
 
 import dataclasses
+from collections import UserDict
 
 import pytest
 import torch
@@ -89,6 +90,15 @@ def test_a_collation_of_ones_own():
         collate_fn=ab.collate_with_index(lambda s: {"n": len(s)}),
     )
     assert next(iter(loader)).keys() == {"n", "index"}
+
+
+def test_a_batch_that_is_like_a_dict_keeps_its_type():
+    """As Hugging Face's BatchEncoding, which also moves itself to a device."""
+    collate = ab.collate_with_index(lambda samples: UserDict(n=len(samples)))
+    batch = collate([{"x": 1, "index": 4}, {"x": 2, "index": 7}])
+    assert type(batch) is UserDict
+    assert batch["n"] == 2
+    assert batch["index"].tolist() == [4, 7]
 
 
 def test_a_data_set_that_fetches_many_at_once_is_asked_once():

@@ -57,6 +57,22 @@ def test_a_step_of_several_batches():
         assert (bias.scores > 0).sum() == number // 3 * 12  # scores change with whole steps
 
 
+@pytest.mark.parametrize("method", ["wtc", "spv"])
+def test_a_pass_after_an_epoch_is_refused_with_drop_last_too(method):
+    """The batch that is left would be dropped: the training accuracy would be that of no batch at all."""
+    bias = ab.ActiveBias(method, num_instances=24, num_classes=10)
+    loader = bias.loader(data(), 10, drop_last=True)
+    for epoch in range(2):
+        bias.set_epoch(epoch)
+        assert len(list(loader)) == 2  # looking is free
+        for number, (index, _) in enumerate(loader, 1):
+            bias.record(index, torch.full((10,), 0.9))
+            if number == 1:
+                assert len(list(loader)) == 1  # a new loop goes on behind the first batch
+        with pytest.raises(RuntimeError, match=r"Epoch \d is over.* needs a loader of its own"):
+            list(loader)
+
+
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -145,10 +145,12 @@ def test_weigh_equals_its_two_halves():
     assert torch.equal(whole.scores, halves.scores)
 
 
-def test_half_precision_logits_give_float32_probabilities():
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_give_float32_probabilities(dtype, autocast):
     bias = emphasising_bias()
-    logits = torch.randn(8, 10).bfloat16()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    logits = torch.randn(8, 10).to(dtype)
+    with torch.autocast("cpu", dtype=dtype, enabled=autocast):
         loss = bias.loss(logits, torch.arange(8), torch.arange(8))
     assert loss.dtype == torch.float32
     recorded = bias.history.values(torch.arange(8))[0][:, -1]

@@ -37,7 +37,7 @@ class ActiveBias:
     tensor([0.9386, 1.0170, 1.0222, 1.0222])
 
     Args:
-        method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc, auto) or a `Method` of your own.
+        method: a name (uni, scan, sd, isd, se, spv, stc, wd, we, wpv, wtc, auto, sauto) or your own `Method`.
         num_instances: the length of the training set; in tagging, the number of its words.
         num_classes: the number of classes; every history starts with the entry 1 / num_classes.
         burn_in: the epochs that only record. "auto" ends them when the error that you report stops improving.

@@ -135,7 +135,7 @@ def mask_tensor(mask: Any, index: torch.Tensor) -> torch.Tensor:
     tensor = tensor_of("mask", mask)
     if tensor.dtype != torch.bool:
         raise TypeError(f"Expected `mask` to hold booleans, but got {tensor.dtype}.")
-    same_shape("mask", tensor, "index", index)
+    same_shape("mask", tensor, index)
     return _moved(tensor, index.device, torch.bool)
 
 
@@ -243,13 +243,13 @@ def batch(
             "whole sequences are the instances, pass `sequences=True`."
         )
     if losses is not None:
-        same_shape("per_instance_loss", losses, "index", index)
+        same_shape("per_instance_loss", losses, index)
     if prob is None and losses is not None:
         losses = probability_tensor(losses, history.device)
         targets = _moved(mask, history.device, torch.int64)
         return Batch(index, losses, targets, items, to_compare(given), has_losses=True)
     prob = probability_tensor(prob, history.device)
-    same_shape("prob", prob, "index", index)
+    same_shape("prob", prob, index)
     mask = None if mask is None else mask_tensor(mask, index)
     if history.on_gpu:
         return Batch(index, prob, mask, items, to_compare(given))
@@ -284,12 +284,12 @@ def _clipped(prob: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     return np.where(np.isfinite(prob), prob.clip(0, 1), prob)
 
 
-def same_shape(first_name: str, first: Any, second_name: str, second: Any) -> None:
-    """Refuse two tensors that do not have the same instances."""
-    if first.shape != second.shape:
+def same_shape(name: str, value: torch.Tensor, index: torch.Tensor) -> None:
+    """Refuse a tensor that does not have one value for every index."""
+    if value.shape != index.shape:
         raise ValueError(
-            f"Expected `{first_name}` and `{second_name}` to have the same shape, but got "
-            f"{tuple(first.shape)} and {tuple(second.shape)}."
+            f"Expected `{name}` and `index` to have the same shape, but got {tuple(value.shape)} and "
+            f"{tuple(index.shape)}."
         )
 
 

@@ -12,9 +12,6 @@ from activebias.checks import IGNORED
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-# torch does not compare most of these, and takes the class 156 in uint8 for -100.
-UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-
 
 class PerInstance(NamedTuple):
     """Loss and p(y|x) of every instance.
@@ -244,8 +241,8 @@ def cross_entropy(
         raise TypeError(f"Expected `logits` to be a floating-point tensor, but got {kind}.")
     if not isinstance(targets, torch.Tensor):
         raise TypeError(f"Expected `targets` to be a tensor, but got {type(targets).__name__}.")
-    if targets.dtype in UNSIGNED:
-        targets = targets.long()
+    if not targets.is_floating_point() and targets.dtype != torch.bool:
+        targets = targets.long()  # torch takes the class 156 in uint8 for -100
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"Expected `label_smoothing` to be in [0, 1), but got {label_smoothing}.")
     if targets.dim() > 2:
@@ -284,7 +281,6 @@ def cross_entropy(
 
 def _plain(logits: torch.Tensor, targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
     """Return -log p(y|x), and 0 where the target is ignored."""
-    targets = targets.long()
     if targets.dim() == 1:  # a view costs autograd a node, which shows in a small model's step
         return functional.cross_entropy(logits, targets, reduction="none", ignore_index=ignore_index)
     flat_logits, flat_targets = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
@@ -301,7 +297,7 @@ def _smoothed(
 ) -> PerInstance:
     """Return torch's smoothed cross-entropy with class weights, and p(y|x), from one softmax."""
     log_prob = functional.log_softmax(logits, -1)
-    safe_targets = (targets if mask is None else torch.where(mask, targets, 0)).long()
+    safe_targets = targets if mask is None else torch.where(mask, targets, 0)
     flat = log_prob.reshape(-1, logits.shape[-1])
     surprisal = functional.nll_loss(flat, safe_targets.reshape(-1), reduction="none").view(targets.shape)
     share = None if weight is None else weight[safe_targets]

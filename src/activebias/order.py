@@ -41,6 +41,7 @@ class Plan:
         sentences: whether an item is a sentence, whose words are the instances.
         sharded_here: whether the sampler yields this rank's part of every step. Otherwise it yields whole
             steps, and somebody else (Accelerate) deals their batches out to the ranks, in turn.
+        smallest: the loader drops a last batch with fewer items (`drop_last`).
     """
 
     num_items: int
@@ -49,6 +50,7 @@ class Plan:
     rank: int = 0
     sentences: bool = False
     sharded_here: bool = True
+    smallest: int = 1
 
     @property
     def step_size(self) -> int:
@@ -186,9 +188,10 @@ class EpochOrder:
             )
         elif 2 * self._num_skipped >= max(self._num_trained, 2):
             message = (
-                f"Of the steps handed out in epoch {self.epoch}, {self._num_trained} were trained on and "
-                f"{self._num_skipped} skipped. Where something else deals the batches out to the ranks "
-                "(Accelerate), pass `shard=False` to `bias.sampler`."
+                f"Of the steps handed out in epoch {self.epoch}, {self._num_trained} came back whole, and "
+                f"{self._num_skipped} in part or not at all. Where something else deals the batches out to "
+                "the ranks (Accelerate), pass `shard=False` to `bias.sampler`. If you leave out instances on "
+                "purpose, ignore this warning."
             )
         elif not self._checksum.agrees():
             message = (
@@ -223,10 +226,11 @@ class EpochOrder:
             )
         left = self.num_items - self.position
         # A last short step may have been fetched but not trained on. Asking for it twice in vain shows that
-        # nobody will train on it (drop_last).
+        # nobody will train on it (`drop_last` in a loader that is not `bias.loader`).
         rest = (self.position, self.num_items)
         fetched = any((each.start, each.position) == rest for each in self._recent)
-        if self.recorded and (left == 0 or (left < plan.step_size and fetched)):
+        dropped = plan.share(left, plan.smallest) < plan.smallest
+        if self.recorded and (dropped or (left < plan.step_size and fetched)):
             raise RuntimeError(
                 f"Epoch {self.epoch} is over: call `bias.set_epoch({self.epoch + 1})` before the next one. A "
                 "pass that does not train, such as the training accuracy, needs a loader of its own, without "
@@ -274,8 +278,9 @@ class EpochOrder:
         came = f"The index {index[:5].tolist()} … came back, but"
         if not handout.steps:
             return (
-                f"{came} every batch handed out has come back already: pass every batch to the bias once. To "
-                "evaluate, use torch's own loss."
+                f"{came} every batch handed out has come back already, or another loop over the epoch went "
+                "past it: train in one loop at a time, and pass every batch to the bias once. To evaluate, "
+                "use torch's own loss."
             )
         return f"{came} {handout.steps[0].items[:5].tolist()} … was handed out. {ADVICE}"
 
@@ -319,7 +324,7 @@ class EpochOrder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave iterations out of a copy: it goes on where training stands."""
-        kept = {name: vars(self)[name] for name in ("seed", "_draw", "_has_warned")}
+        kept = {name: vars(self)[name] for name in ("seed", "has_callback", "_draw", "_has_warned")}
         return {"kept": kept, "where": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

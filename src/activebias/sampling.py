@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterator, Sized
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
@@ -174,5 +175,7 @@ def make_loader(
             )
     indexed = dataset if isinstance(dataset, IndexedDataset) else with_index(dataset)
     sampler = bias.sampler(batch_size=batch_size * accumulate, dataset=indexed, num_sequences=num_sequences)
+    if options.get("drop_last"):
+        sampler.plan = bias._plan = replace(sampler.plan, smallest=batch_size)
     collate = collate_with_index(options.pop("collate_fn", None))
     return DataLoader(indexed, batch_size=batch_size, sampler=sampler, collate_fn=collate, **options)

@@ -34,8 +34,8 @@ class NothingRightWarning(UserWarning):
     """The model got nothing right in ten epochs: an automatic burn-in goes on, and nothing is emphasised."""
 
 
-def has_saturated(errors: Sequence[float], patience: int = PATIENCE) -> bool:
-    """Return whether the last `patience` errors, one an epoch, brought no new best one.
+def has_saturated(errors: Sequence[float]) -> bool:
+    """Return whether the last three errors (PATIENCE), one an epoch, brought no new best one.
 
     An error of 1 does not count: where nothing is right, learning has not begun.
 
@@ -45,7 +45,7 @@ def has_saturated(errors: Sequence[float], patience: int = PATIENCE) -> bool:
     False
     """
     counted = [error for error in errors if error < 1]
-    return len(counted) > patience and min(counted[-patience:]) >= min(counted[:-patience])
+    return len(counted) > PATIENCE and min(counted[-PATIENCE:]) >= min(counted[:-PATIENCE])
 
 
 def memorises(training_error: float, validation_error: float) -> bool:

@@ -98,11 +98,11 @@ def test_a_run_without_suspects_says_so(run):
 
 def test_a_model_that_memorised_is_named_again(tmp_path):
     inputs = Inputs(images=np.zeros((40, 8, 8), np.uint8))
-    warnings = ("The model memorised labels.", "The burn-in never ended.")
+    warnings = ("The model memorised labels.", "The burn-in did not end.")
     run = report_runs.make_run(tmp_path / "run", num=40, class_names="ab", inputs=inputs, warnings=warnings)
     output = invoke("audit", run.path).output
     assert "Warning of the training: The model memorised labels." in output
-    assert "never ended" not in output
+    assert "did not end" not in output
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("table", "age=–, city=–, size=0.5"), ("text", "–")])

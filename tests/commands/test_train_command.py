@@ -225,7 +225,7 @@ def test_a_burn_in_that_never_ends_is_said(tmp_path):
     path = write_wine(tmp_path / "wine.csv")
     folder = train_own(read_table(path, target="target", validation=0.2, seed=0), tmp_path / "r", epochs=2)
     assert folder.info.burn_in == 2
-    assert "The burn-in never ended" in folder.info.warnings[0]
+    assert "The burn-in did not end before the last epoch" in folder.info.warnings[0]
     assert "more than 2 epochs, or give `--burn-in`" in folder.info.warnings[0]
     assert (folder.instances().weight[: folder.info.num_instances] == 1).all()
 

@@ -61,7 +61,7 @@ def wrong_embeddings():
     yield "one dimension", np.ones(400), ValueError, r"but got shape \(400,\)"
     yield "no features", np.ones((400, 0)), ValueError, r"but got shape \(400, 0\)"
     yield "integers", np.ones((400, 8), int), TypeError, r"floats, but got int64: .*astype\('float32'\)"
-    yield "NaN", nan, ValueError, r"NaN or infinity in 1 rows, such as row 7: compute"
+    yield "NaN", nan, ValueError, r"NaN or infinity in 1 row, such as row 7: compute"
 
 
 @pytest.mark.parametrize(("array", "error", "match"), [

@@ -321,6 +321,7 @@ def test_the_target_may_be_a_number():
         (np.zeros(9), {"labels": [1] * 9}, "ndarray of float64, shape \\(9,\\)"),
         ([[1, 2], [3]], {"labels": [1, 2]}, "rows of one length"),
         (["no.png", "nothing.png"], {"labels": ["a", "b"]}, "2 images cannot be read, such as no.png"),
+        (["no.png"], {"labels": ["a"]}, "1 image cannot be read, such as no.png"),
         (np.zeros((4, 8, 8, 5)), {"labels": [0, 1, 0, 1]}, "1 or 3 channels"),
         (np.zeros((4, 8, 8)), {"labels": [0, None, 0, 1]}, "Inputs without a label, such as \\[1\\]"),
         (
@@ -344,8 +345,8 @@ def test_the_target_may_be_a_number():
         (np.full((60, 2), np.nan), {"labels": KINDS, "model": linear}, "infinity in 60 rows, such as row 0"),
         (
             NUMBERS,
-            {"labels": KINDS, "model": deep, "learning_rate": 1e30, "epochs": 3},
-            "became NaN or infinite within 3 epochs: lower `learning_rate`, which was 1e\\+30",
+            {"labels": KINDS, "model": deep, "learning_rate": 1e30, "epochs": 1},
+            "became NaN or infinite within 1 epoch: lower `learning_rate`, which was 1e\\+30",
         ),
         ({"x": [1, 2]}, {"labels": [1, 2]}, "with \\['x'\\]: give one of its parts, or .*pandas.DataFrame"),
     ],

@@ -2,7 +2,8 @@
 
 import pytest
 
-from activebias.runs.outcome import memorised
+import activebias as ab
+from activebias.runs.outcome import memorised, outcome_of
 
 
 def test_the_shorter_training_is_named():
@@ -35,3 +36,25 @@ def test_the_advice_fits_the_training(judges, advice):
 )
 def test_no_warning_otherwise(train, validation):
     assert memorised(train, validation, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        ([20.0, 10.0], "it ends after three epochs without a new best validation error."),
+        # The rule is met after the last epoch, where no epoch is left to emphasise in.
+        ([20.0, 10.0, 12.0, 12.0, 15.0], "it ends after three epochs without a new best validation error."),
+        ([100.0, 100.0], "the validation error was 100 % after every epoch."),
+    ],
+)
+def test_a_burn_in_until_the_end_is_explained(errors, reason):
+    bias = ab.ActiveBias("wtc", num_instances=4, num_classes=2, burn_in="auto")
+    for epoch, error in enumerate(errors):
+        bias.set_epoch(epoch)
+        bias.report_validation_error(error / 100)
+    (text,) = outcome_of(bias, errors, errors, [])["warnings"]
+    advice = f"Train for more than {len(errors)} epochs, or give `--burn-in`."
+    assert text == (
+        "The burn-in did not end before the last epoch, so that no instance was emphasised: "
+        f"{reason} {advice}"
+    )

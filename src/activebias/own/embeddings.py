@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from activebias.own.data import OwnData
+from activebias.runs.outcome import plural
 from activebias.training.examples import Examples
 
 LEARNING_RATE = 5e-3
@@ -83,6 +84,7 @@ def _check(array: NDArray[Any], data: OwnData, name: str) -> None:
     wrong = np.flatnonzero(~np.isfinite(array).all(1))
     if len(wrong):
         raise ValueError(
-            f"Expected {name} to hold finite numbers, but got NaN or infinity in {len(wrong)} rows, such as "
-            f"row {wrong[0]}: compute these embeddings again, or leave the rows out of data and embeddings."
+            f"Expected {name} to hold finite numbers, but got NaN or infinity in "
+            f"{plural(len(wrong), 'row', 'rows')}, such as row {wrong[0]}: compute these embeddings again, "
+            "or leave the rows out of data and embeddings."
         )

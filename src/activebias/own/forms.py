@@ -14,6 +14,7 @@ from activebias.own.images import images_data, name_of, read_files
 from activebias.own.items import as_bytes, items_data, read_items
 from activebias.own.tables import labels_of, refuse_equal_names, table_data
 from activebias.runs.folder import require_pandas
+from activebias.runs.outcome import plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -182,7 +183,8 @@ def _image_files(paths: list[Path], labels: Any, validation: float, seed: int) -
         f"{path}: {image}" for path, image in zip(paths, images, strict=True) if isinstance(image, str)
     ]
     if unreadable:
-        raise ValueError(f"{len(unreadable)} images cannot be read, such as {unreadable[0]}: leave them out.")
+        number = plural(len(unreadable), "image", "images")
+        raise ValueError(f"{number} cannot be read, such as {unreadable[0]}: leave them out.")
     names = [name_of(path) for path in paths]
     found = [(*each, False) for each in zip(texts, names, images, strict=True)]
     return images_data(found, folder=Path("data"), validation=validation, seed=seed)

@@ -13,6 +13,7 @@ from activebias.own.data import Divided, OwnData, divide, encode_labels, note_sm
 from activebias.own.duplicates import find_conflicts, note_duplicates
 from activebias.own.models import OWN_MODEL
 from activebias.runs.folder import Inputs, require_pandas
+from activebias.runs.outcome import plural
 from activebias.training.fingerprint import build_seeded
 
 # The report shows this many columns of a vector.
@@ -62,8 +63,9 @@ def items_data(
         wrong = np.flatnonzero(~torch.isfinite(inputs).flatten(1).all(1).numpy())
         if len(wrong):
             raise ValueError(
-                f"Expected `data` to hold finite numbers, but got NaN or infinity in {len(wrong)} rows, such "
-                f"as row {wrong[0]}: fill these values, or leave the rows out."
+                "Expected `data` to hold finite numbers, but got NaN or infinity in "
+                f"{plural(len(wrong), 'row', 'rows')}, such as row {wrong[0]}: fill these values, or leave "
+                "the rows out."
             )
     class_names, codes = encode_labels(labels, "`labels`")
     description = _check_model(model, inputs, len(class_names), seed)
@@ -145,8 +147,9 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     if not np.isfinite([low, high]).all():
         wrong = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))
         raise ValueError(
-            f"Expected images to hold finite numbers, but got NaN or infinity in {len(wrong)} images, such "
-            f"as number {wrong[0]}: replace these values, or leave the images out."
+            "Expected images to hold finite numbers, but got NaN or infinity in "
+            f"{plural(len(wrong), 'image', 'images')}, such as number {wrong[0]}: replace these values, or "
+            "leave the images out."
         )
     stretched: NDArray[np.uint8] = ((array - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
     return stretched

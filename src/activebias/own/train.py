@@ -26,7 +26,7 @@ from activebias.own.models import build_model
 from activebias.own.settings import BurnIn
 from activebias.runs.beliefs import instances_of, joined, predictions_of
 from activebias.runs.folder import Instances, RunFolder, RunInfo, check_target, write_run
-from activebias.runs.outcome import outcome_of, resuming
+from activebias.runs.outcome import outcome_of, plural, resuming
 from activebias.training.checkpoints import Checkpoint, checkpoint_beside
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import evaluate
@@ -92,8 +92,9 @@ def train_own(
         if not all(torch.isfinite(each.mean_beliefs(run.epoch)).all() for each in run.observers):
             checkpoints[-1].remove()
             raise ValueError(
-                f"The outputs of the model became NaN or infinite within {epochs} epochs: lower "
-                f"`learning_rate`, which was {data.learning_rate:g}."
+                "The outputs of the model became NaN or infinite within "
+                f"{plural(epochs, 'epoch', 'epochs')}: lower `learning_rate`, which was "
+                f"{data.learning_rate:g}."
             )
         return run
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from activebias.report.view import RunView
 from activebias.runs.folder import Instances, RunInfo
+from activebias.runs.outcome import plural
 
 CURVE = "validation_error"
 
@@ -76,7 +77,7 @@ def _label(group: Sequence[RunView], views: Sequence[RunView]) -> str:
     if len({view.info.source for view in views}) > 1:
         label += f", {Path(info.source).name}"
     if len({view.info.epochs for view in views}) > 1:
-        label += f", {info.epochs} epochs"
+        label += f", {plural(info.epochs, 'epoch', 'epochs')}"
     return f"{label}, mean of {len(group)} runs"
 
 

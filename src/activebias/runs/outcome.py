@@ -53,11 +53,11 @@ def _without_emphasis(bias: ActiveBias, validation_error: Sequence[float]) -> li
             f"({plural(epochs, 'epoch', 'epochs')}), so that no instance was emphasised. Train for more than "
             f"{plural(end, 'epoch', 'epochs')}, or give a smaller `--burn-in`."
         ]
-    reason = "never went three epochs without a new best value"
+    reason = "it ends after three epochs without a new best validation error"
     if min(validation_error) == 100:
-        reason = "was 100 % after every epoch"
+        reason = "the validation error was 100 % after every epoch"
     return [
-        f"The burn-in never ended, so that no instance was emphasised: the validation error {reason}. "
+        f"The burn-in did not end before the last epoch, so that no instance was emphasised: {reason}. "
         f"Train for more than {plural(epochs, 'epoch', 'epochs')}, or give `--burn-in`."
     ]
 

@@ -211,7 +211,7 @@ class Run:
                 group["lr"] = self.task.learning_rate_at(self.epoch)
         learns = any(bias.method.learns for bias in self.biases.values())
         with warnings.catch_warnings() if self.observers or learns else nullcontext():
-            # Progress shows the error of 100 %, and `run.json` explains a burn-in that never ended.
+            # Progress shows the error of 100 %, and `run.json` explains a burn-in that did not end.
             if self.observers:
                 warnings.simplefilter("ignore", NothingRightWarning)
             if learns:  # our callers tell that there is nothing to learn from
