@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
 
 import activebias as ab
 from activebias import evidence as curves
 from activebias import learning
 from activebias.evidence import NUM_KNOTS, knot_means
+from activebias.learning_data import Part
 from learning_run import NUM_TRAINING, Training
 from pretend_gpu import pretend_gpu
 
@@ -155,6 +156,32 @@ def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
         torch.testing.assert_close(both[:, knot], saved, rtol=0.02, atol=2e-3)
         checked += 1
     assert checked >= 4
+
+
+class Counted(TensorDataset):
+    """A data set of the user's own, which is read example by example."""
+
+    def __getitem__(self, number):
+        assert isinstance(number, int)
+        return super().__getitem__(number)
+
+
+@pytest.mark.parametrize("loads", ["a data set", "a loader", "the bias's loader"])
+def test_all_ways_to_read_examples_give_the_same_batch(loads):
+    tensors = torch.rand(50, 3), torch.arange(50)
+    number = torch.tensor([7, 3, 3, 49])
+    bias = ab.ActiveBias("auto", num_instances=50, num_classes=50)
+    wrap = {
+        "a data set": lambda data: data,
+        "a loader": lambda data: DataLoader(data, batch_size=8),
+        "the bias's loader": lambda data: bias.loader(data, batch_size=8),
+    }[loads]
+    data = TensorDataset(*tensors), Subset(TensorDataset(*tensors), range(50)), Counted(*tensors)
+    batches = [Part("training", wrap(each)).batch(number) for each in data]
+    for batch in batches:
+        assert isinstance(batch, list)
+        assert torch.equal(batch[0], tensors[0][number])
+        assert torch.equal(batch[1], number)
 
 
 def test_it_learns_at_the_end_of_the_burn_in_and_not_before():

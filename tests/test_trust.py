@@ -20,14 +20,14 @@ def learnt(aligned, num_classes=4, labels=None):
 
 def test_before_anything_is_known_both_losses_are_1_minus_p():
     loss = torch.tensor([0.1, 2.0, 30.0], requires_grad=True)
-    first, second = Trust.none(4).losses(loss, torch.tensor([0, 1, 2]), SHARE)
+    first, second = Trust.none(4).judge(SHARE).losses(loss, torch.tensor([0, 1, 2]))
     torch.testing.assert_close(first, 1 - loss.neg().exp())
     assert torch.equal(first, second)
 
 
 def test_without_harm_every_label_is_trusted_up_to_the_bound():
     loss = torch.tensor([0.1, 2.0, 30.0], requires_grad=True)
-    trusted, _ = learnt(torch.ones(NUM_KNOTS)).losses(loss, torch.tensor([0, 1, 2]), SHARE)
+    trusted, _ = learnt(torch.ones(NUM_KNOTS)).judge(SHARE).losses(loss, torch.tensor([0, 1, 2]))
     bound = 1 + math.log(4)
     torch.testing.assert_close(trusted, torch.tensor([0.1, 2.0, bound]))
     (gradient,) = torch.autograd.grad(trusted.sum(), loss)
@@ -41,7 +41,7 @@ def test_labels_like_harmful_instances_are_not_trusted():
     assert knots[:4].max() < 0.01
     assert knots[7:].min() == pytest.approx(1)
     loss = -torch.tensor([0.02, 0.98]).log()
-    trusted, robust = learnt(aligned).losses(loss, torch.tensor([0, 0]), SHARE)
+    trusted, robust = learnt(aligned).judge(SHARE).losses(loss, torch.tensor([0, 0]))
     assert trusted[0] < 0.02 * loss[0]
     assert trusted[1] == pytest.approx(loss[1].item())
     torch.testing.assert_close(robust, torch.tensor([0.98, 0.02]))
@@ -57,7 +57,7 @@ def test_where_few_instances_harm_all_labels_keep_some_trust():
 
 def test_if_everything_harms_the_loss_is_1_minus_p():
     loss = torch.tensor([0.1, 2.0])
-    first, second = learnt(-torch.ones(NUM_KNOTS)).losses(loss, torch.tensor([0, 1]), SHARE)
+    first, second = learnt(-torch.ones(NUM_KNOTS)).judge(SHARE).losses(loss, torch.tensor([0, 1]))
     assert torch.equal(first, second)
 
 
@@ -79,11 +79,11 @@ def test_models_side_by_side_have_the_losses_that_each_has_alone():
     number = number_by_class(labels.flatten(1), 4)
     share, known = SHARE.expand(3, -1), torch.ones(3, NUM_KNOTS)
     stack = Trust.none(4, 3).with_new(aligned, number, share, known)
-    found = stack.losses(loss, labels, share)
+    found = stack.judge(share).losses(loss, labels)
     assert found.shape == (2, 3, 7, 2)
     for lane in range(3):
         alone = learnt(aligned[lane], labels=number[lane])
-        torch.testing.assert_close(found[:, lane], alone.losses(loss[lane], labels[lane], SHARE))
+        torch.testing.assert_close(found[:, lane], alone.judge(SHARE).losses(loss[lane], labels[lane]))
     assert torch.equal(found[0, 2], found[1, 2])
 
 

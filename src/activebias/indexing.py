@@ -91,7 +91,7 @@ def collate_with_index(collate_fn: Callable[[list[Any]], Any] | None = None) -> 
     is put back into the collated batch.
     """
     # No closure, so that worker processes can receive it.
-    return partial(_collate_with_index, collate_fn or _default_collate)
+    return partial(_collate_with_index, collate_fn or usual_collate)
 
 
 def _collate_with_index(collate_fn: Callable[[list[Any]], Any], batch: list[Any]) -> Any:
@@ -121,12 +121,13 @@ def uncollated(collate_fn: Callable[[list[Any]], Any]) -> Callable[[list[Any]], 
     return collate_fn
 
 
-def _default_collate(samples: list[Any]) -> Any:
+def usual_collate(samples: list[Any]) -> Any:
+    """Return a batch as torch's `default_collate` does; samples may be dataclasses too."""
     first = samples[0]
     if not dataclasses.is_dataclass(first) or isinstance(first, type):
         return default_collate(samples)
     fields = {
-        field.name: _default_collate([getattr(sample, field.name) for sample in samples])
+        field.name: usual_collate([getattr(sample, field.name) for sample in samples])
         for field in dataclasses.fields(first)
         if field.init  # the constructor sets the other fields itself
     }

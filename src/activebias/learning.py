@@ -323,17 +323,18 @@ def alignments(
     chosen = torch.randperm(sources.num_validation, generator=generator, device="cpu")[:VALIDATION]
     part = chosen[rank::number]
 
-    seen = torch.zeros_like(trust.labels, device=sources.parameters[0].device)
+    device = sources.parameters[0].device
+    judge, seen = trust.judge(members.share, device), torch.zeros_like(trust.labels, device=device)
 
     def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         loss, labels = sources.validation(examples)
         seen.add_(number_by_class(labels.flatten(), bias.num_classes))
-        return trust.losses(loss, labels, members.share), labels >= 0
+        return judge.losses(loss, labels), labels >= 0
 
     gradients, count = _gradients(sources, of_validation, part, number=2)
     directions = (ranks.summed(gradients) / ranks.summed(count).clamp(min=1)).double()
-    sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=directions.device)
-    knot_of = members.knot.to(directions.device)
+    sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=device)
+    knot_of = members.knot.to(device)
     for knot in members.number.nonzero().flatten().tolist():
         drawn = members.drawn(knot, order)
 

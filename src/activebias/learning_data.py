@@ -5,9 +5,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    default_collate,
+)
 
-from activebias.indexing import IndexedDataset, has_index, uncollated
+from activebias.indexing import IndexedDataset, has_index, uncollated, usual_collate
 
 GIVE_FORWARD = "give `bias.learn(…, forward=lambda model, batch: (logits, targets))`"
 
@@ -53,7 +60,12 @@ class Part:
 
     def batch(self, examples: torch.Tensor) -> Any:
         """Return the examples as a batch."""
-        return self._collate([self.dataset[number] for number in examples.tolist()])
+        if type(self.dataset) is TensorDataset and self._collate in (default_collate, usual_collate):
+            return list(self.dataset[examples])  # as the collation of single examples, in one read
+        numbers = examples.tolist()
+        if hasattr(self.dataset, "__getitems__"):  # as torch's DataLoader reads
+            return self._collate(self.dataset.__getitems__(numbers))
+        return self._collate([self.dataset[number] for number in numbers])
 
 
 def usual_forward(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:

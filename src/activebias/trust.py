@@ -60,22 +60,36 @@ class Trust(NamedTuple):
         same = torch.full_like(share[..., :1], 1 / share.shape[-1])
         return 1 - torch.cat([share, same], dim=-1).log()
 
-    def losses(self, loss: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    def judge(self, share: torch.Tensor, device: torch.device | str = "cpu") -> "Judge":
+        """Return the judge of the validation labels in a round of learning."""
+        helps = (self.robust.means() > 0).any(-1, keepdim=True)
+        found = Judge(self.at_knots(share), self.bounds(), helps)
+        return Judge(*(each.to(device) for each in found))
+
+
+class Judge(NamedTuple):
+    """The validation losses of a round: trust at the knots, bounds by class, and whether any knot helps.
+
+    No knot helps as long as none is known at which training lowers 1 - p.
+    """
+
+    knots: torch.Tensor
+    bounds: torch.Tensor
+    helps: torch.Tensor
+
+    def losses(self, loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return two validation losses of labels with such a cross-entropy: of trusted labels, and 1 - p.
 
-        The first is trust · min(-log p, bound of the class). It is 1 - p too as long as no knot is known at
-        which training lowers 1 - p.
+        The first is trust · min(-log p, bound of the class); where no knot helps, it is 1 - p too.
         """
-        leading = self.labels.dim() - 1
+        leading = self.knots.dim() - 1
         flat, classes = loss.flatten(leading), labels.flatten(leading).clamp(min=0)
         prob = flat.neg().exp()
         below, part = between(prob.detach())
-        knots, bounds = self.at_knots(share).to(flat.device), self.bounds().to(flat.device)
-        trust = (1 - part) * knots.gather(-1, below) + part * knots.gather(-1, below + 1)
-        bounded = flat.minimum(bounds.gather(-1, classes).to(flat.dtype))
+        trust = (1 - part) * self.knots.gather(-1, below) + part * self.knots.gather(-1, below + 1)
+        bounded = flat.minimum(self.bounds.gather(-1, classes).to(flat.dtype))
         robust = 1 - prob
-        helps = (self.robust.means() > 0).any(-1, keepdim=True).to(flat.device)
-        trusted = torch.where(helps, trust.to(flat.dtype) * bounded, robust)
+        trusted = torch.where(self.helps, trust.to(flat.dtype) * bounded, robust)
         return torch.stack([trusted, robust]).view(2, *loss.shape)
 
 

@@ -134,7 +134,7 @@ class StackedCurves:
     def _validation_losses(self, loss: Tensor, labels: Tensor, share: Tensor) -> Tensor:
         """Return the losses of validation labels, (losses, lanes, …)."""
         with torch.enable_grad():
-            return self.trust.losses(loss, labels, share)
+            return self.trust.judge(share, loss.device).losses(loss, labels)
 
     def _losses_of(self, members: Tensor, knot: Tensor, number: int) -> tuple[Tensor, Tensor]:
         """Return the losses of members (k, M) of a knot, or of its words in their sentences (k, M, L)."""
