@@ -91,8 +91,8 @@ DESIGNS = {
     "trusted": Design("clip", begins_as_rule=True, trust="hard"),
     "trusted-soft": Design("clip", begins_as_rule=True, trust="soft"),
     "trusted-floor": Design("clip", begins_as_rule=True, trust="floor"),
-    # The library's `auto`, except that its shares of classes are those of the round, not of all rounds.
     "trusted-class": Design("clip by class", begins_as_rule=True, trust="floor"),
+    # The library's `auto`, except that its shares of classes are those of the round, not of all rounds.
     "class-rounds": Design("clip by class", begins_as_rule=True, trust="floor", by_rounds=True),
     # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
     "hedge": Design("clip4", "hedge", uniform=0.0),
@@ -227,8 +227,8 @@ class Tried(StackedCurves):
                 if design.form == "hedge":
                     scores = hedge(evidence, mine)
                 if design.begins_as_rule:
-                    passed = int(self.last_epoch[0]) - self.first
-                    scores = evidence.mixed(mine, self.rounds - FIRST_ROUNDS if design.by_rounds else passed)
+                    passed = int(self.last_epoch[0]) - self.first + FIRST_ROUNDS
+                    scores = evidence.mixed(mine, self.rounds if design.by_rounds else passed)
             rows.append(scores[0])
             parts.append(part)
         return torch.stack(rows), torch.tensor(parts, dtype=torch.float64, device=share.device)

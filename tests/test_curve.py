@@ -115,7 +115,7 @@ def test_a_curve_begins_as_the_rule():
     learnt = evidence.scores(share)
     torch.testing.assert_close(learnt, torch.ones_like(learnt))
     rule = evidences.rule_scores() / evidences.rule_scores().mean()
-    early, late = evidence.mixed(share, 0), evidence.mixed(share, 60)
+    early, late = evidence.mixed(share, 3), evidence.mixed(share, 60)
     torch.testing.assert_close(early, 0.271 * learnt + 0.729 * rule)
     torch.testing.assert_close(late, learnt, atol=0.01, rtol=0)
 

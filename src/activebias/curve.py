@@ -68,8 +68,7 @@ class Curve:
         self.evidence = Evidence.none()
         self.trust = Trust.none(num_classes)
         self.num_learnt = 0
-        self.first_epoch: int | None = None  # in which it learnt
-        self.last_epoch: int | None = None
+        self.last_epoch: int | None = None  # in which it learnt, or tried to
         self.has_warned = False  # that it has learnt nothing
 
     def __call__(self, estimate: Estimate) -> Array:
@@ -91,9 +90,8 @@ class Curve:
         if not is_usable(aligned[0]):
             return
         self.evidence = self.evidence.with_new(aligned[0], share, known)
-        self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
         self.num_learnt += 1
-        as_tensor(self.scores).copy_(self.evidence.mixed(share, max(0, epoch - self.first_epoch)))
+        as_tensor(self.scores).copy_(self.evidence.mixed(share, self.num_learnt))
 
     def weights(self, share: torch.Tensor) -> torch.Tensor:
         """Return v at the knots, of which each has a `share` of the instances."""
@@ -110,7 +108,6 @@ class Curve:
             "robust_weight": self.trust.robust.weight.clone(),
             "labels": self.trust.labels.clone(),
             "num_learnt": self.num_learnt,
-            "first_epoch": self.first_epoch,
             "last_epoch": self.last_epoch,
         }
 
@@ -119,7 +116,7 @@ class Curve:
         for name in ("scores", "total", "weight", "robust_total", "robust_weight"):
             checks.stored(f"curve {name}", state[name], (NUM_KNOTS,), torch.float64)
         checks.stored("curve labels", state["labels"], self.trust.labels.shape, torch.float64)
-        for name in ("num_learnt", "first_epoch", "last_epoch"):
+        for name in ("num_learnt", "last_epoch"):
             if not isinstance(state[name], int) and (name == "num_learnt" or state[name] is not None):
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")
 
@@ -129,5 +126,4 @@ class Curve:
         self.evidence = Evidence(state["total"].clone(), state["weight"].clone())
         robust = Evidence(state["robust_total"].clone(), state["robust_weight"].clone())
         self.trust = Trust(robust, state["labels"].clone())
-        self.num_learnt = state["num_learnt"]
-        self.first_epoch, self.last_epoch = state["first_epoch"], state["last_epoch"]
+        self.num_learnt, self.last_epoch = state["num_learnt"], state["last_epoch"]

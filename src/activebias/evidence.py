@@ -58,15 +58,15 @@ class Evidence(NamedTuple):
         mean = mean / (share * mean).sum(-1, keepdim=True).clamp(min=1e-9)
         return mean.clamp(max=most)
 
-    def mixed(self, share: torch.Tensor, num_epochs: Array | int) -> torch.Tensor:
+    def mixed(self, share: torch.Tensor, num_rounds: Array | int) -> torch.Tensor:
         """Return the learnt scores, mixed with the rule p̄ (1 - p̄).
 
-        The share of the rule falls in the first epochs of learning, in which the model and the curve still
-        change much.
+        After n rounds of learning the share of the rule is DECAY^n, the weight that the alignments of n
+        rounds leave to the time before. So a curve that has learnt little stays near the rule.
         """
         rule = rule_scores().to(share.device)
         rule = rule / (share * rule).sum(-1, keepdim=True)
-        left = torch.as_tensor(DECAY ** (num_epochs + FIRST_ROUNDS), dtype=torch.float64, device=share.device)
+        left = torch.as_tensor(DECAY**num_rounds, dtype=torch.float64, device=share.device)
         return (1 - left[..., None]) * self.scores(share) + left[..., None] * rule
 
 

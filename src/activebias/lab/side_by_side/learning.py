@@ -53,9 +53,8 @@ class StackedCurves:
         self._stack = stack.part(self._models)
         self.evidence = Evidence.none(len(places), device=trials.device)
         self.trust = Trust.none(trials.dataset.num_classes, len(places), device=trials.device)
-        # In which they learnt; -1: never.
-        self.first_epoch = torch.full((len(places),), -1, device=trials.device)
-        self.last_epoch = self.first_epoch.clone()
+        self.num_learnt = torch.zeros(len(places), dtype=torch.int64, device=trials.device)
+        self.last_epoch = torch.full_like(self.num_learnt, -1)  # in which they learnt; -1: never
 
     @staticmethod
     def of(
@@ -74,7 +73,7 @@ class StackedCurves:
         if not bool(due.any()):
             return
         share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
-        has_learnt = torch.zeros_like(due)
+        before = self.num_learnt
         for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
             aligned, labels = self._alignments(epoch, number, knot, count)
             trust = self.trust.with_new(aligned[1], labels, share, known)
@@ -83,13 +82,12 @@ class StackedCurves:
                 torch.where(due[:, None], trust.labels, self.trust.labels),
             )
             self.evidence = _where(due, self.evidence.with_new(aligned[0], share, known), self.evidence)
-            has_learnt |= due & is_usable(aligned[0])
+            self.num_learnt = self.num_learnt + (due & is_usable(aligned[0]))
         assert self._memory.curves is not None
         curves = self._memory.curves[self._models]
         self.last_epoch = torch.where(due, epoch, self.last_epoch)
-        self.first_epoch = torch.where(has_learnt & (self.first_epoch < 0), epoch, self.first_epoch)
-        mixed = self.evidence.mixed(share, self.last_epoch - self.first_epoch)
-        curves = torch.where(has_learnt[:, None], mixed, curves)
+        mixed = self.evidence.mixed(share, self.num_learnt)
+        curves = torch.where((self.num_learnt > before)[:, None], mixed, curves)
         self._memory.follow(self._models, curves, means)
 
     def _members(self, means: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,7 +175,7 @@ class StackedCurves:
             "robust_total": self.trust.robust.total,
             "robust_weight": self.trust.robust.weight,
             "labels": self.trust.labels,
-            "first_epoch": self.first_epoch,
+            "num_learnt": self.num_learnt,
             "last_epoch": self.last_epoch,
         }
         rows = {name: value.new_zeros(self._num_lanes, *value.shape[1:]) for name, value in state.items()}
@@ -188,7 +186,7 @@ class StackedCurves:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a `state_dict`."""
         mine = {name: value[self._models].to(self.last_epoch.device) for name, value in state.items()}
-        self.first_epoch, self.last_epoch = mine.pop("first_epoch"), mine.pop("last_epoch")
+        self.num_learnt, self.last_epoch = mine.pop("num_learnt"), mine.pop("last_epoch")
         robust = Evidence(mine.pop("robust_total"), mine.pop("robust_weight"))
         self.trust = Trust(robust, mine.pop("labels"))
         self.evidence = Evidence(**mine)
