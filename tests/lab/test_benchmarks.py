@@ -91,6 +91,12 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
     assert run("auto_unseen", *options, "--seeds", 2) in printed, "nothing is trained twice"
     assert run("auto_unseen", *options, "--seeds", 0) in printed
 
+    changes = ("trusted-class", "careful", "same-step", "careful-same-step")
+    options += ("--out", tmp_path / "changes.jsonl", "--sides", *changes, "--epochs", 20)
+    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3, "--noises", "20 % wrong")
+    lines = (tmp_path / "changes.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["last ten"][0] for line in lines}) == 4, "every change changes the training"
+
 
 def test_the_card_of_auto_shows_what_is_stored(run):
     card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
