@@ -9,6 +9,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,30 @@ def test_designs_of_auto(run, tmp_path):
     assert run("auto_designs", *options, "--seeds", 0) == trained
     other = run("auto_designs", "--rows", "qt-cnn", "--seeds", 0, "--out", out)
     assert other.strip() == "qt-cnn: not trained yet"
+
+
+def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 240)
+    inputs = random.normal(size=(240, 4)) + labels[:, None]
+    np.savez(tmp_path / "blobs.npz", x=inputs.astype(np.float32), y=labels)
+    sides = ("scan", "wd", "we", "wpv", "wtc", "auto", "bounded", "sce")
+    options = ("--data", tmp_path, "--sides", *sides, "--noises", "clean", "20 % wrong")
+    options += ("--epochs", 3, "--out", tmp_path / "unseen.jsonl")
+    printed = run("auto_unseen", *options, "--seeds", 2)
+    assert printed.startswith("blobs, clean: rate 0.")
+    records = [json.loads(line) for line in (tmp_path / "unseen.jsonl").read_text().splitlines()]
+    assert [record["side"] for record in records] == [*sides] * 2
+    assert all(min(each["chosen"]) >= min(each["best"]) for each in records)
+    assert "auto, chosen, 2 rows: within one standard error" in printed
+    assert run("auto_unseen", *options, "--seeds", 2) in printed, "nothing is trained twice"
+    assert run("auto_unseen", *options, "--seeds", 0) in printed
+
+    changes = ("trusted-class", "careful", "same-step", "careful-same-step")
+    options += ("--out", tmp_path / "changes.jsonl", "--sides", *changes, "--epochs", 20)
+    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3, "--noises", "20 % wrong")
+    lines = (tmp_path / "changes.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["last ten"][0] for line in lines}) == 4, "every change changes the training"
 
 
 def test_the_card_of_auto_shows_what_is_stored(run):
