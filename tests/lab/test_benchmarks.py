@@ -100,7 +100,15 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
 
 def test_the_card_of_auto_shows_what_is_stored(run):
     card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
-    names = ("mnist-fc", "mnist-cnn", "noisy-mnist-cnn", "qt-cnn", "cifar10-lr", "wnut17-cnn")
+    names = (
+        "mnist-fc",
+        "mnist-cnn",
+        "noisy-mnist-cnn",
+        "qt-cnn",
+        "cifar10-lr",
+        "wnut17-cnn",
+        "conll2003-cnn",
+    )
     rows = {f"`{name}`": name for name in names}
     rows |= {"digits, 20 % wrong labels": "digits", "digits, clean": "digits-clean"}
     rows |= {"digits, 40 % wrong labels": "digits-40"}
@@ -117,11 +125,20 @@ def test_the_card_of_auto_shows_what_is_stored(run):
         assert number in ("", trials)
         assert numbers_in(" ".join(shown)) == pytest.approx(numbers_in(" ".join(expected)), abs=0.0051)
         seen += 1
-    assert seen == 10 * 6, "every method in every row"
+    assert seen == 11 * 6, "every method in every row"
 
 
 SEARCHED = ("mnist-fc", "mnist-cnn-0", "mnist-cnn-10", "mnist-cnn-40", "mnist-cnn-flips-20", "qt-cnn")
 TRUSTED = ("digits", "digits-40", "digits-flips", "digits-clean", "mnist-fc", "qt-cnn")
+ROUNDS = (
+    "mnist-cnn-0",
+    "mnist-cnn-10",
+    "mnist-cnn-40",
+    "mnist-cnn-flips-20",
+    "mnist-fc",
+    "qt-cnn",
+    "wnut17-cnn",
+)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +146,7 @@ TRUSTED = ("digits", "digits-40", "digits-flips", "digits-clean", "mnist-fc", "q
     [
         ("| design | mnist-fc |", SEARCHED, "designs.jsonl"),
         ("| design | digits, 20 % wrong |", TRUSTED, "trust.jsonl"),
+        ("| design | MNIST CNN, clean |", ROUNDS, "rounds.jsonl"),
     ],
 )
 def test_the_card_of_auto_shows_the_stored_designs(head, columns, file, run):

@@ -120,9 +120,9 @@ included, gets the same search and the same trials."""
 
 _PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as noisy as the rest.
 - Search: the learning rate of the recipe times 1/3, 1, 3 and 10, and two or three values of the side's own
-  parameter, in short runs (40 % of the epochs, schedule and burn-in in proportion) with seed {_SEED} (digits:
-  five seeds from {_SEED} on). The setting with the lowest error on the held-out part is chosen. "Searched" is
-  the budget: models × epochs.
+  parameter, in short runs (40 % of the epochs, schedule and burn-in in proportion) with seed {_SEED} (digits
+  and questions: five seeds from {_SEED} on). The setting with the lowest error on the held-out part is
+  chosen. "Searched" is the budget: models × epochs.
 - Trials: the chosen setting with seeds 0 to 9 (residual nets 0 to 4, digits 0 to 19) once a row is complete.
 - "Validation" is the lowest error on the held-out part over the epochs. "Test error" is the error of that
   epoch (of equal epochs the last) on the test data. "Best epoch" is the paper's metric, the lowest error on
