@@ -55,9 +55,9 @@ def test_the_page_has_every_row_with_its_numbers_and_verdicts(file):
     )
     assert "Best test error: 4 of 4 comparisons hold.</p>" in text
     assert "Best test error: 9 of 13 comparisons hold in 2 rows." in text
-    assert '<th scope="row">WTC</th><td class="number">5</td>' in text
-    assert '<td class="number"><strong>33.22 ± 0.13</strong></td><td class="number">33.64 ± 0.07</td>' in text
-    assert "WTC (33.22), WE (33.23) and WPV (33.26) are better, WD (34.08) is worse" in text
+    assert text.count('<th scope="row">WTC</th><td class="number">20</td>') >= len(NAMES)
+    assert '<td class="number"><strong>33.33 ± 0.06</strong></td><td class="number">33.64 ± 0.07</td>' in text
+    assert "WE (33.33), WTC (33.33) and WPV (33.36) are better, WD (34.15) is worse" in text
 
 
 def test_rows_that_are_listed_and_not_counted_are_named(file, tmp_path):
