@@ -7,10 +7,15 @@ The options are those of benchmarks/auto_unseen.py. Try changes on other seeds t
 `--out`: on those seeds `auto` is judged.
 """
 
+from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import auto_unseen
+import torch
 from auto_designs import DESIGNS, ROBUST, Design, Tried
+
+from activebias.evidence import DECAY
+from activebias.lab.side_by_side.learning import _inner
 
 BASE = DESIGNS["trusted-class"]
 
@@ -29,6 +34,8 @@ DESIGNS |= {
     "same-step": Change(BASE, ("same-step",)),
     "careful-same-step": Change(BASE, ("careful", "same-step")),
     "rounds-same-step": Change(DESIGNS["class-rounds"], ("same-step",)),
+    # Steps may be larger than those of plain training as far as its gradient agrees with that of validation.
+    "rounds-agreeing": Change(DESIGNS["class-rounds"], ("agreeing",)),
 }
 
 
@@ -41,6 +48,26 @@ class Changed(Tried):
         plain, memory = self._memory.weights, self._memory
         self.factors = memory.scores.new_ones(memory.num_models, 1)
         memory.weights = lambda index: plain(index) * self.factors
+        self.agreement, self.known = torch.zeros(2, len(designs), dtype=torch.float64, device=memory.device)
+
+    def _measure(self, epoch, number, knot, count):
+        self.share = count / knot.shape[1]
+        super()._measure(epoch, number, knot, count)
+        products = [_inner(a, b) for a, b in combinations_with_replacement((self.whole, self.direction), 2)]
+        cosine = products[1] / (products[0] * products[2]).sqrt().clamp(min=1e-30)
+        self.agreement = DECAY * self.agreement + (1 - DECAY) * cosine
+        self.known = DECAY * self.known + (1 - DECAY)
+
+    def _gradient(self, loss, counts, again=False):
+        gradient = super()._gradient(loss, counts, again)
+        if self.loss == ROBUST:  # the first gradient is that of validation, the others are those of the knots
+            if len(self.norms) == 1:
+                self.direction, self.whole = gradient, [torch.zeros_like(each) for each in gradient]
+            else:
+                share = self.share[:, len(self.norms) - 2]
+                for whole, each in zip(self.whole, gradient, strict=True):
+                    whole += share.view(-1, *[1] * (each.dim() - 1)).to(each) * each
+        return gradient
 
     def _curves(self, share):
         curves, uniform = super()._curves(share)
@@ -57,8 +84,12 @@ class Changed(Tried):
         weights = uniform + (1 - uniform) * scores / scores.mean(-1, keepdim=True)
         factors = (1 - means).mean(-1) / (weights * (1 - means)).mean(-1).clamp(min=1e-9)
         for lane, kinds in enumerate(self.kinds):
-            if "same-step" in kinds:
-                self.factors[self._models.start + lane] = factors[lane]
+            factor = factors[lane]
+            if "agreeing" in kinds and factor < 1:
+                agreement = (self.agreement / self.known.clamp(min=1e-9)).clamp(0, 1)[lane]
+                factor = agreement + (1 - agreement) * factor
+            if {"same-step", "agreeing"} & set(kinds):
+                self.factors[self._models.start + lane] = factor
 
 
 def main():

@@ -96,6 +96,10 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
     run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3, "--noises", "20 % wrong")
     lines = (tmp_path / "changes.jsonl").read_text().splitlines()
     assert len({json.loads(line)["last ten"][0] for line in lines}) == 4, "every change changes the training"
+    options += ("--sides", "class-rounds", "rounds-same-step", "rounds-agreeing", "--noises", "clean")
+    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3)
+    *_, plain, equal, agreeing = map(json.loads, (tmp_path / "changes.jsonl").read_text().splitlines())
+    assert plain["last ten"] != agreeing["last ten"] != equal["last ten"]
 
 
 def test_the_card_of_auto_shows_what_is_stored(run):
