@@ -92,7 +92,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", choices=rows, default=list(rows), metavar="ROW")
     parser.add_argument("--sides", nargs="+", metavar="SIDE", help="default: all that apply")
-    parser.add_argument("--trials", type=int, help="default: 10, residual nets 5")
+    parser.add_argument("--trials", type=int, help="default: 10, residual nets 5, digits 20")
     parser.add_argument("--seconds", type=float, help="begin no unit that would end later")
     parser.add_argument("--at-once", type=int, default=60, help="about how many models a unit has")
     parser.add_argument("--epochs", type=int, help="for a try: so many epochs")

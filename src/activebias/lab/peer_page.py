@@ -81,7 +81,7 @@ def _facts(recipe: Recipe, trials: Sequence[TrialResult]) -> str:
         f"{len(seeds)} trials{planned} (seeds {seeds[0]} to {seeds[-1]}),",
         f"{recipe.epochs} epochs of {steps} steps with {recipe.batch_size} instances.",
         f"{', '.join(sorted({_machine(result) for result in trials}))};",
-        f"{' and '.join(together)} models side by side.",
+        f"{' and '.join(filter(None, (', '.join(together[:-1]), together[-1])))} models side by side.",
         f"A model's share of the group's time is {seconds:.1f} s a trial",
         f"and {1000 * seconds / (recipe.epochs * steps):.2f} ms a step.",
     ]
@@ -103,8 +103,9 @@ def _passes() -> str:
     others = "; ".join(f"`{peer.name}` {peer.passes}" for peer in PEERS.values() if peer.passes != usual)
     text = (
         f"Passes a step: {usual}. Two peers need less: {others}. Here both run the whole backward pass, with "
-        'weights of 0, and save no time. All sides of a row train at once, and "s a trial" divides their '
-        "time equally: the tables do not show the cost of a single peer."
+        'weights of 0, and save no time. The sides of a row train together in a few groups, and "s a trial" '
+        "divides the time of a group equally: the tables do not show the cost of a single peer. A side that "
+        "was trained later has groups of its own."
     )
     return "\n" + textwrap.fill(text, _WIDTH, initial_indent="- ", subsequent_indent="  ")
 
@@ -138,6 +139,8 @@ _PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as no
 
 _COMMANDS = """```sh
 python benchmarks/peers.py --device cuda --out results/peers --seconds 1500   # continues where it stopped
+# fewer trials of some sides, in a folder of their own: half a minute on a CPU
+python benchmarks/peers.py --device cpu --out runs/peers --rows digits-40 --trials 3 --sides scan wtc gce elr
 python -m activebias.lab.peer_page results/peers docs/peers.md                # writes this page: `make peers`
 ```"""
 

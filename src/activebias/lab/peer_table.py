@@ -34,7 +34,8 @@ _NOTHING = "–"
 _NOTES = (
     "Test error at the epoch with the best validation error; best epoch: the lowest test error.",
     "*: significantly different (paired t-test, Holm's correction, 5 %; the p-value in brackets).",
-    "Setting: chosen by the search on a validation part; searched: models × epochs. Rate: of the recipe's.",
+    "Setting: chosen by the search on a validation part; rate × 3: three times the recipe's learning rate.",
+    "Searched: models × epochs of the search.",
 )
 _FAILED = (
     "A trial failed if its test error is nearer to 100 % than to the median of all trials of the row. Means, "
