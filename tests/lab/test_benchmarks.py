@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 ROOT = Path(__file__).resolve().parents[2]
 TRY = ("--rows", "digits", "--epochs", 2, "--limit", 145, "--device", "cpu")
@@ -130,6 +131,34 @@ def test_the_card_of_auto_shows_what_is_stored(run):
         assert numbers_in(" ".join(shown)) == pytest.approx(numbers_in(" ".join(expected)), abs=0.0051)
         seen += 1
     assert seen == 11 * 6, "every method in every row"
+
+
+def test_the_card_of_auto_shows_the_unseen_data():
+    lines = (ROOT / "results" / "auto" / "unseen.jsonl").read_text(encoding="utf-8").splitlines()
+    errors = {}
+    for record in map(json.loads, lines):
+        errors.setdefault((record["noise"], record["set"]), {})[record["side"]] = np.array(record["chosen"])
+    card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
+    table = card.split("| method | better than scan |")[1].split("\n\n")[0]
+    noises = ("clean", "20 % wrong", "40 % wrong", "30 % flipped")
+    seen = 0
+    for line in table.splitlines()[2:]:
+        name, *shown = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        side = name.split("`")[-2] if "(`" in name else name.split(",")[0].lower()
+        better = worse = level = 0
+        changes = {noise: [] for noise in noises}
+        for (noise, _), row in errors.items():
+            test = scipy.stats.ttest_rel(row[side], row["scan"])
+            better += test.pvalue < 0.05 and test.statistic < 0
+            worse += test.pvalue < 0.05 and test.statistic > 0
+            best = min((row[each] for each in ("scan", "wd", "we", "wpv", "wtc")), key=np.mean)
+            behind = row[side] - best
+            level += behind.mean() <= behind.std(ddof=1) / len(behind) ** 0.5
+            changes[noise].append(100 * (row[side].mean() / row["scan"].mean() - 1))
+        expected = [better, worse, level, *(np.mean(changes[noise]) for noise in noises)]
+        assert [float(cell.rstrip(" %")) for cell in shown] == pytest.approx(expected, abs=0.051), name
+        seen += 1
+    assert seen == 8
 
 
 SEARCHED = ("mnist-fc", "mnist-cnn-0", "mnist-cnn-10", "mnist-cnn-40", "mnist-cnn-flips-20", "qt-cnn")
