@@ -66,7 +66,7 @@ class Evidence(NamedTuple):
         """
         rule = rule_scores().to(share.device)
         rule = rule / (share * rule).sum(-1, keepdim=True)
-        left = torch.as_tensor(DECAY**num_rounds, dtype=torch.float64, device=share.device)
+        left = DECAY ** torch.as_tensor(num_rounds, dtype=torch.float64, device=share.device)
         return (1 - left[..., None]) * self.scores(share) + left[..., None] * rule
 
 

@@ -1,6 +1,7 @@
 """The method `auto` side by side: every model learns the curve that it would have learnt alone."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -181,3 +182,44 @@ def test_splits_learn_from_their_validation_parts_and_never_from_the_test_parts(
             alone.train_epoch()
         assert alone.bias._memory.curve.num_learnt > 1
         assert_same(runs[1], position, alone, tolerance=1e-3)
+
+
+def test_a_lane_whose_first_round_tells_nothing_learns_as_alone(monkeypatch):
+    """It stops after that round, and takes the three first rounds the next time."""
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    recipe = replace(recipe, burn_in=0)
+    lanes = [Lane(seed, get_method("auto")) for seed in SEEDS]
+
+    def measured(epoch, number):
+        generator = torch.Generator().manual_seed(10 * epoch + number)
+        aligned = torch.randn(2, len(SEEDS), NUM_KNOTS, generator=generator, dtype=torch.float64)
+        if (epoch, number) == (0, 0):
+            aligned[:, 0] = math.nan
+        return aligned, torch.full((len(SEEDS), 7), 10.0 * epoch + number + 1, dtype=torch.float64)
+
+    run = SideBySide.begin(TrialData(recipe, prepared, SEEDS, CPU), lanes, emphasises=True)
+    monkeypatch.setattr(run.curves, "_alignments", lambda epoch, number, *_: measured(epoch, number))
+    for _ in range(2):
+        run.train_epoch()
+    for position, seed in enumerate(SEEDS):
+        alone = build_run(recipe, prepared[position], [get_method("auto")], seed=seed)
+        rounds = []
+
+        def of_lane(bias, *_, position=position, rounds=rounds):
+            number = rounds.count(bias.epoch)
+            rounds.append(bias.epoch)
+            aligned, labels = measured(bias.epoch, number)
+            return aligned[:, position], labels[position]
+
+        monkeypatch.setattr("activebias.learning.alignments", of_lane)
+        with pytest.warns(UserWarning, match="NaN") if position == 0 else nullcontext():
+            for _ in range(2):
+                alone.train_epoch()
+        assert rounds == [[0, 1, 1, 1], [0, 0, 0, 1]][position]
+        curve, ours = alone.bias._memory.curve, run.curves
+        assert ours.num_learnt[position] == curve.num_learnt
+        assert torch.equal(ours.trust.labels[position], curve.trust.labels)
+        for theirs, stacked in ((curve.evidence, ours.evidence), (curve.trust.robust, ours.trust.robust)):
+            torch.testing.assert_close(stacked.total[position], theirs.total)
+        torch.testing.assert_close(run.memory.curves[position], torch.as_tensor(curve.scores))
