@@ -223,3 +223,27 @@ def test_a_lane_whose_first_round_tells_nothing_learns_as_alone(monkeypatch):
         for theirs, stacked in ((curve.evidence, ours.evidence), (curve.trust.robust, ours.trust.robust)):
             torch.testing.assert_close(stacked.total[position], theirs.total)
         torch.testing.assert_close(run.memory.curves[position], torch.as_tensor(curve.scores))
+
+
+def test_a_training_example_with_nan_spoils_its_knot_alone(monkeypatch):
+    """A knot with few members is padded with its own instances, and not with those of the next knot."""
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    run = SideBySide.begin(
+        TrialData(recipe, prepared, SEEDS, CPU),
+        [Lane(seed, get_method("auto")) for seed in SEEDS],
+        emphasises=True,
+    )
+    number = run.memory.num_instances
+    knot = (torch.arange(number) % 3 + 4).expand(len(SEEDS), -1)
+    count = torch.zeros(len(SEEDS), NUM_KNOTS, dtype=torch.int64).scatter_add(1, knot, torch.ones_like(knot))
+    losses = run.curves._losses_of
+
+    def with_nan(members, *arguments):
+        loss, counts = losses(members, *arguments)
+        return loss * torch.where(members == 1, math.nan, 1.0), counts  # instance 1 is at knot 5
+
+    monkeypatch.setattr(run.curves, "_losses_of", with_nan)
+    aligned, _ = run.curves._alignments(0, 0, knot, count)
+    assert aligned[:, :, 5].isnan().all()
+    assert aligned[:, :, [4, 6]].isfinite().all()

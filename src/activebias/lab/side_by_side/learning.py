@@ -129,9 +129,11 @@ class StackedCurves:
         place = torch.arange(MEMBERS, device=trials.device)
         aligned = []
         for number in range(NUM_KNOTS):
-            rows = (first[:, number, None] + place).clamp(max=knot.shape[1] - 1)
-            real = place < count[:, number, None]
-            loss, counts = self._losses_of(by_knot.gather(1, rows), knot, number)
+            members = count[:, number, None]
+            # Padding repeats a member. An instance of another knot may be NaN, and 0 · NaN is NaN.
+            rows = first[:, number, None] + place.minimum((members - 1).clamp(min=0))
+            real = place < members
+            loss, counts = self._losses_of(by_knot.gather(1, rows.clamp(max=knot.shape[1] - 1)), knot, number)
             gradient = self._gradient(loss, counts & (real if counts.dim() == 2 else real[..., None]))
             aligned.append(torch.stack([_inner(gradient, direction) for direction in directions]))
         return torch.stack(aligned, dim=-1), number_by_class(labels.flatten(1), trials.dataset.num_classes)
