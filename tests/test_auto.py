@@ -388,3 +388,16 @@ def test_whole_sequences_learn_a_curve():
     data = TensorDataset(words, targets)
     bias.learn(model, data, TensorDataset(words, targets))
     assert bias._memory.curve.num_learnt == learning.FIRST_ROUNDS
+
+
+@pytest.mark.parametrize("smooth", [0.0, 0.1])
+def test_binary_targets_that_are_shares_have_no_class(smooth):
+    labels = torch.arange(20) % 2
+    data = TensorDataset(torch.randn(20, 3), labels * (1 - smooth) + smooth / 2)
+    bias = ab.ActiveBias("auto", num_instances=20, num_classes=2)
+    bias.set_epoch(0)
+    bias.record(range(20), torch.linspace(0, 1, 20))
+    model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+    bias.learn(model, data, TensorDataset(*data.tensors))
+    number = bias._memory.curve.trust.labels / learning.FIRST_ROUNDS
+    assert number.tolist() == ([0, 0, 20] if smooth else [10, 10, 0])

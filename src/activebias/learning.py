@@ -154,8 +154,11 @@ def labelled(
     found: losses.PerInstance, targets: torch.Tensor, num_classes: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses and their labels; soft targets and whole sequences have the label `num_classes`."""
-    alike = targets.shape == found.loss.shape
-    return counted(found, targets.long() if alike else torch.full_like(found.loss, num_classes).long())
+    labels = torch.full_like(found.loss, num_classes, dtype=torch.int64)
+    if targets.shape == found.loss.shape:
+        whole = targets.long()
+        labels = torch.where(targets == whole, whole, labels)  # binary targets may be shares
+    return counted(found, labels)
 
 
 def explain(bias: "ActiveBias") -> str:
