@@ -401,3 +401,16 @@ def test_binary_targets_that_are_shares_have_no_class(smooth):
     bias.learn(model, data, TensorDataset(*data.tensors))
     number = bias._memory.curve.trust.labels / learning.FIRST_ROUNDS
     assert number.tolist() == ([0, 0, 20] if smooth else [10, 10, 0])
+
+
+class OneByOne(Subset):
+    """A data set that takes back the reading of many examples at once, as torch's DataLoader allows."""
+
+    __getitems__ = None
+
+
+def test_a_data_set_without_many_at_once_is_read_one_by_one():
+    data = OneByOne(TensorDataset(torch.rand(50, 3), torch.arange(50)), range(50))
+    number = torch.tensor([7, 3, 3, 49])
+    assert torch.equal(next(iter(DataLoader(data, batch_sampler=[number.tolist()])))[1], number)
+    assert torch.equal(Part("training", data).batch(number)[1], number)
