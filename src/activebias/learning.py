@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MEMBERS = 64  # training instances of a knot, each time
 VALIDATION = 1024  # validation examples, each time
+IN_FLOAT64 = 2**22  # numbers of a gradient that are copied to float64 at a time
 # Small data sets learn in some epochs only, so that learning takes this share of the examples trained.
 PART = 0.05
 
@@ -334,8 +335,8 @@ def alignments(
         seen.add_(number_by_class(labels.flatten(), bias.num_classes))
         return judge.losses(loss, labels), labels >= 0
 
-    gradients, count = _gradients(sources, of_validation, part, number=2)
-    directions = (ranks.summed(gradients) / ranks.summed(count).clamp(min=1)).double()
+    directions, count = _gradients(sources, of_validation, part, number=2)
+    directions = ranks.summed(directions).div_(ranks.summed(count).clamp(min=1))
     sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=device)
     knot_of = members.knot.to(device)
     for knot in members.number.nonzero().flatten().tolist():
@@ -346,7 +347,7 @@ def alignments(
             return loss[None], (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
 
         gradients, count = _gradients(sources, of_knot, sources.examples_of(drawn)[rank::number])
-        sums[:2, knot], sums[2, knot] = directions @ gradients[0].double(), count
+        sums[:2, knot], sums[2, knot] = _inner(directions, gradients[0]), count
     sums = ranks.summed(sums).cpu()
     return sums[:2] / sums[2].clamp(min=1), ranks.summed(seen).cpu()
 
@@ -385,6 +386,13 @@ def _flat_gradient(loss: torch.Tensor, parameters: Sequence[torch.Tensor], again
         for value, gradient in zip(parameters, found, strict=True)
     ]
     return torch.cat([gradient.flatten().float() for gradient in flat])
+
+
+def _inner(directions: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return <gradient, direction> of every direction in float64, without a whole copy in float64."""
+    parts = zip(torch.split(directions, IN_FLOAT64, 1), torch.split(gradient, IN_FLOAT64), strict=True)
+    products = [some.double() @ part.double() for some, part in parts]
+    return torch.stack(products).sum(0)
 
 
 @contextmanager
