@@ -360,8 +360,9 @@ def _gradients(
     The second value is how many instances count.
     """
     device = sources.parameters[0].device
-    total = torch.zeros(number, sum(value.numel() for value in sources.parameters), device=device)
-    num_counted = torch.zeros((), device=device)
+    size = sum(value.numel() for value in sources.parameters)
+    total = torch.zeros(number, size, dtype=torch.float32, device=device)
+    num_counted = torch.zeros((), dtype=torch.float32, device=device)
     for some in torch.split(examples, sources.at_once):
         if len(some) == 0:  # of several ranks this one has none of them
             continue
