@@ -90,7 +90,7 @@ class Curve:
         known: torch.Tensor,
         epoch: int,
     ) -> None:
-        """Take the alignments after an epoch in, (2, knots): with the two losses of `Trust.losses`."""
+        """Take in the alignments after an epoch, (2, knots): with both losses of `Judge.losses`."""
         self.trust = self.trust.with_new(aligned[1], labels, share, known)
         self.last_epoch = epoch
         if not is_usable(aligned[0]):

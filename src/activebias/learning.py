@@ -245,14 +245,14 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
         aligned, labels = alignments(bias, sources, members, curve.trust, generator)
-        _warn_of_useless(aligned[0], bias.num_classes)
+        _warn_of_useless(aligned[0])
         curve.learn(aligned, labels, members.share, members.known, epoch)
         if not is_usable(aligned[0]):
             break
     follow_curve(memory, curve, means)
 
 
-def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
+def _warn_of_useless(aligned: torch.Tensor) -> None:
     """Warn of alignments that are NaN or infinite, and of a validation loss without a gradient."""
     if not aligned.isfinite().all():
         warnings.warn(
@@ -264,8 +264,8 @@ def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
         warnings.warn(
             "`bias.learn` has learnt nothing: the validation loss has no gradient. Check that the logits "
             "depend on the model's trainable parameters, that not all validation labels are ignored, and "
-            f"that the model gives some of them more than {1 / (math.e * num_classes):.2g}; labels with less "
-            "count as wrong.",
+            "that the model gives some of them more than the share of their class divided by e; labels with "
+            "less count as wrong.",
             stacklevel=5,
         )
 
@@ -318,7 +318,7 @@ def alignments(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a_b = <G_b, g> of every knot, 0 where it has no instances; the ranks share the work.
 
-    The alignments, (2, knots), are with the gradients of both losses of `Trust.losses`. The second value is
+    The alignments, (2, knots), are with the gradients of both losses of `Judge.losses`. The second value is
     the number of validation labels by class.
     """
     ranks = bias._ranks
