@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
 
 import activebias as ab
@@ -388,3 +389,55 @@ def test_whole_sequences_learn_a_curve():
     data = TensorDataset(words, targets)
     bias.learn(model, data, TensorDataset(words, targets))
     assert bias._memory.curve.num_learnt == learning.FIRST_ROUNDS
+
+
+@pytest.mark.parametrize("smooth", [0.0, 0.1])
+def test_binary_targets_that_are_shares_have_no_class(smooth):
+    labels = torch.arange(20) % 2
+    data = TensorDataset(torch.randn(20, 3), labels * (1 - smooth) + smooth / 2)
+    bias = ab.ActiveBias("auto", num_instances=20, num_classes=2)
+    bias.set_epoch(0)
+    bias.record(range(20), torch.linspace(0, 1, 20))
+    model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+    bias.learn(model, data, TensorDataset(*data.tensors))
+    number = bias._memory.curve.trust.labels / learning.FIRST_ROUNDS
+    assert number.tolist() == ([0, 0, 20] if smooth else [10, 10, 0])
+
+
+class Sizes(TorchDispatchMode):
+    """Notes the size of the largest float64 tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.dtype == torch.float64:
+            self.largest = max(self.largest, found.numel())
+        return found
+
+
+def test_gradients_are_not_copied_whole_to_float64(monkeypatch):
+    run = Training().epochs(0, 3)
+    state, totals = run.bias.state_dict(), []
+    for size in (10**6, 500):
+        monkeypatch.setattr(learning, "IN_FLOAT64", size)
+        run.bias.load_state_dict(state)
+        run.bias.set_epoch(3)
+        with Sizes() as sizes:
+            run.bias.learn(run.model, run.loader, run.validation)
+        totals.append(run.curve.evidence.total)
+    assert sizes.largest < sum(value.numel() for value in run.model.parameters())
+    torch.testing.assert_close(*totals, rtol=1e-12, atol=1e-12)
+
+
+class OneByOne(Subset):
+    """A data set that takes back the reading of many examples at once, as torch's DataLoader allows."""
+
+    __getitems__ = None
+
+
+def test_a_data_set_without_many_at_once_is_read_one_by_one():
+    data = OneByOne(TensorDataset(torch.rand(50, 3), torch.arange(50)), range(50))
+    number = torch.tensor([7, 3, 3, 49])
+    assert torch.equal(next(iter(DataLoader(data, batch_sampler=[number.tolist()])))[1], number)
+    assert torch.equal(Part("training", data).batch(number)[1], number)

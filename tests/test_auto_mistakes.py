@@ -214,3 +214,12 @@ def test_a_damaged_curve_is_refused():
     state["curve"]["scores"] = torch.full((NUM_KNOTS,), math.nan, dtype=torch.float64)
     with pytest.raises(ValueError, match="stored `curve scores` holds a value that is not finite"):
         run.bias.load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", ["weight", "robust_weight", "labels"])
+def test_a_curve_with_negative_numbers_is_refused(name):
+    run = Training().epochs(0, 3)
+    state = run.bias.state_dict()
+    state["curve"][name][0] = -5
+    with pytest.raises(ValueError, match=f"stored `curve {name}` holds a negative value"):
+        run.bias.load_state_dict(state)

@@ -127,6 +127,19 @@ def test_the_curve_is_linear_between_its_knots():
     np.testing.assert_allclose(found, [0, math.log(3 / 7) + 5, 5, 12])
 
 
+@pytest.mark.parametrize("num_rounds", [1, 3, 2000])
+def test_if_every_knot_harms_the_scores_are_those_of_the_rule(num_rounds):
+    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
+    known = torch.ones(NUM_KNOTS, dtype=torch.float64)
+    harmful, helpful = (Evidence.none().with_new(sign * known, share, known) for sign in (-1, 1))
+    rule = evidences.rule_scores() / evidences.rule_scores().mean()
+    torch.testing.assert_close(harmful.mixed(share, num_rounds), rule)
+    stack = Evidence(*(torch.stack(pair) for pair in zip(harmful, helpful, strict=True)))
+    found = stack.mixed(share.expand(2, -1), torch.tensor([num_rounds, num_rounds]))
+    torch.testing.assert_close(found[0], rule)
+    torch.testing.assert_close(found[1], helpful.mixed(share, num_rounds))
+
+
 def test_a_curve_begins_as_the_rule():
     share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
     evidence = Evidence.none().with_new(share.new_ones(NUM_KNOTS), share, share.new_ones(NUM_KNOTS))

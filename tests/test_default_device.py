@@ -1,4 +1,4 @@
-"""A default device of torch's changes nothing: the bias is where its `device` says."""
+"""A default device or dtype of torch's changes nothing: the bias is where its `device` says."""
 
 import pytest
 import torch
@@ -53,3 +53,19 @@ def test_a_default_device_changes_nothing(method, options, elsewhere):
     assert same_sentence == sentence
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("method", ["auto", "wtc", "sd"])
+def test_a_default_dtype_changes_nothing(method, dtype):
+    try:
+        ours = trained(method, prepare=lambda: torch.set_default_dtype(dtype))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    theirs = trained(method, prepare=lambda: None)
+    for one, other in zip(ours[0], theirs[0], strict=True):
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one, other)
+        else:
+            assert one == other
+    assert ours[1] == theirs[1]

@@ -90,7 +90,7 @@ class Curve:
         known: torch.Tensor,
         epoch: int,
     ) -> None:
-        """Take the alignments after an epoch in, (2, knots): with the two losses of `Trust.losses`."""
+        """Take in the alignments after an epoch, (2, knots): with both losses of `Judge.losses`."""
         self.trust = self.trust.with_new(aligned[1], labels, share, known)
         self.last_epoch = epoch
         if not is_usable(aligned[0]):
@@ -122,6 +122,9 @@ class Curve:
         for name in ("scores", "total", "weight", "robust_total", "robust_weight"):
             checks.stored(f"curve {name}", state[name], (NUM_KNOTS,), torch.float64)
         checks.stored("curve labels", state["labels"], self.trust.labels.shape, torch.float64)
+        for name in ("weight", "robust_weight", "labels"):  # divisors, and numbers whose logarithm is taken
+            if bool((state[name] < 0).any()):
+                raise ValueError(f"The stored `curve {name}` holds a negative value.")
         for name in ("num_learnt", "last_epoch"):
             if not isinstance(state[name], int) and (name == "num_learnt" or state[name] is not None):
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")

@@ -66,8 +66,11 @@ class Evidence(NamedTuple):
         """
         rule = rule_scores().to(share.device)
         rule = rule / (share * rule).sum(-1, keepdim=True)
-        left = torch.as_tensor(DECAY**num_rounds, dtype=torch.float64, device=share.device)
-        return (1 - left[..., None]) * self.scores(share) + left[..., None] * rule
+        learnt = self.scores(share)
+        left = DECAY ** torch.as_tensor(num_rounds, dtype=torch.float64, device=share.device)[..., None]
+        # If no knot helps, DECAY^n alone would scale the rule, and fall below float32 in 1,000 rounds.
+        left = left.where((learnt > 0).any(-1, keepdim=True), 1)
+        return (1 - left) * learnt + left * rule
 
 
 def is_usable(aligned: torch.Tensor) -> torch.Tensor:

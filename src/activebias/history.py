@@ -123,7 +123,7 @@ class PredictionHistory:
         # Full rows, or a table of rings.
         self._rows: RaggedRows | None = None
         self._table: Array = None
-        first = native(encode(torch.tensor(initial, device=self.device), storage))
+        first = native(encode(torch.tensor(initial, dtype=torch.float32, device=self.device), storage))
         if self.window is None and path is None:
             self._rows = RaggedRows(num_instances, dtype=STORAGE[storage], device=self.device)
             self._rows.values[:] = first

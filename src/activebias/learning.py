@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MEMBERS = 64  # training instances of a knot, each time
 VALIDATION = 1024  # validation examples, each time
+IN_FLOAT64 = 2**22  # numbers of a gradient that are copied to float64 at a time
 # Small data sets learn in some epochs only, so that learning takes this share of the examples trained.
 PART = 0.05
 
@@ -154,8 +155,11 @@ def labelled(
     found: losses.PerInstance, targets: torch.Tensor, num_classes: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses and their labels; soft targets and whole sequences have the label `num_classes`."""
-    alike = targets.shape == found.loss.shape
-    return counted(found, targets.long() if alike else torch.full_like(found.loss, num_classes).long())
+    labels = torch.full_like(found.loss, num_classes, dtype=torch.int64)
+    if targets.shape == found.loss.shape:
+        whole = targets.long()
+        labels = torch.where(targets == whole, whole, labels)  # binary targets may be shares
+    return counted(found, labels)
 
 
 def explain(bias: "ActiveBias") -> str:
@@ -241,14 +245,14 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
         aligned, labels = alignments(bias, sources, members, curve.trust, generator)
-        _warn_of_useless(aligned[0], bias.num_classes)
+        _warn_of_useless(aligned[0])
         curve.learn(aligned, labels, members.share, members.known, epoch)
         if not is_usable(aligned[0]):
             break
     follow_curve(memory, curve, means)
 
 
-def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
+def _warn_of_useless(aligned: torch.Tensor) -> None:
     """Warn of alignments that are NaN or infinite, and of a validation loss without a gradient."""
     if not aligned.isfinite().all():
         warnings.warn(
@@ -260,8 +264,8 @@ def _warn_of_useless(aligned: torch.Tensor, num_classes: int) -> None:
         warnings.warn(
             "`bias.learn` has learnt nothing: the validation loss has no gradient. Check that the logits "
             "depend on the model's trainable parameters, that not all validation labels are ignored, and "
-            f"that the model gives some of them more than {1 / (math.e * num_classes):.2g}; labels with less "
-            "count as wrong.",
+            "that the model gives some of them more than the share of their class divided by e; labels with "
+            "less count as wrong.",
             stacklevel=5,
         )
 
@@ -314,7 +318,7 @@ def alignments(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a_b = <G_b, g> of every knot, 0 where it has no instances; the ranks share the work.
 
-    The alignments, (2, knots), are with the gradients of both losses of `Trust.losses`. The second value is
+    The alignments, (2, knots), are with the gradients of both losses of `Judge.losses`. The second value is
     the number of validation labels by class.
     """
     ranks = bias._ranks
@@ -331,8 +335,8 @@ def alignments(
         seen.add_(number_by_class(labels.flatten(), bias.num_classes))
         return judge.losses(loss, labels), labels >= 0
 
-    gradients, count = _gradients(sources, of_validation, part, number=2)
-    directions = (ranks.summed(gradients) / ranks.summed(count).clamp(min=1)).double()
+    directions, count = _gradients(sources, of_validation, part, number=2)
+    directions = ranks.summed(directions).div_(ranks.summed(count).clamp(min=1))
     sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=device)
     knot_of = members.knot.to(device)
     for knot in members.number.nonzero().flatten().tolist():
@@ -343,7 +347,7 @@ def alignments(
             return loss[None], (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
 
         gradients, count = _gradients(sources, of_knot, sources.examples_of(drawn)[rank::number])
-        sums[:2, knot], sums[2, knot] = directions @ gradients[0].double(), count
+        sums[:2, knot], sums[2, knot] = _inner(directions, gradients[0]), count
     sums = ranks.summed(sums).cpu()
     return sums[:2] / sums[2].clamp(min=1), ranks.summed(seen).cpu()
 
@@ -356,8 +360,9 @@ def _gradients(
     The second value is how many instances count.
     """
     device = sources.parameters[0].device
-    total = torch.zeros(number, sum(value.numel() for value in sources.parameters), device=device)
-    num_counted = torch.zeros((), device=device)
+    size = sum(value.numel() for value in sources.parameters)
+    total = torch.zeros(number, size, dtype=torch.float32, device=device)
+    num_counted = torch.zeros((), dtype=torch.float32, device=device)
     for some in torch.split(examples, sources.at_once):
         if len(some) == 0:  # of several ranks this one has none of them
             continue
@@ -382,6 +387,13 @@ def _flat_gradient(loss: torch.Tensor, parameters: Sequence[torch.Tensor], again
         for value, gradient in zip(parameters, found, strict=True)
     ]
     return torch.cat([gradient.flatten().float() for gradient in flat])
+
+
+def _inner(directions: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return <gradient, direction> of every direction in float64, without a whole copy in float64."""
+    parts = zip(torch.split(directions, IN_FLOAT64, 1), torch.split(gradient, IN_FLOAT64), strict=True)
+    products = [some.double() @ part.double() for some, part in parts]
+    return torch.stack(products).sum(0)
 
 
 @contextmanager

@@ -63,8 +63,8 @@ class Part:
         if type(self.dataset) is TensorDataset and self._collate in (default_collate, usual_collate):
             return list(self.dataset[examples])  # as the collation of single examples, in one read
         numbers = examples.tolist()
-        if hasattr(self.dataset, "__getitems__"):  # as torch's DataLoader reads
-            return self._collate(self.dataset.__getitems__(numbers))
+        if fetch := getattr(self.dataset, "__getitems__", None):  # as torch's DataLoader reads
+            return self._collate(fetch(numbers))
         return self._collate([self.dataset[number] for number in numbers])
 
 

@@ -47,9 +47,9 @@ class Trust(NamedTuple):
         return trusted.maximum((1 - harm) ** CAUTION)
 
     def bounds(self) -> torch.Tensor:
-        """Return the largest loss of a label, by its class: 1 - log π, where π is the share of the class.
+        """Return the largest loss of a label, by its class: 1 - log ρ, where ρ is the share of the class.
 
-        A label with a lower p than π / e is wrong, or too difficult for the model: it has no gradient. Labels
+        A label with a lower p than ρ / e is wrong, or too difficult for the model: it has no gradient. Labels
         without a class have the bound of classes of the same size.
 
         >>> Trust.none(10).bounds()[[0, 10]]

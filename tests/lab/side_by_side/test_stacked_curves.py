@@ -1,6 +1,7 @@
 """The method `auto` side by side: every model learns the curve that it would have learnt alone."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -181,3 +182,68 @@ def test_splits_learn_from_their_validation_parts_and_never_from_the_test_parts(
             alone.train_epoch()
         assert alone.bias._memory.curve.num_learnt > 1
         assert_same(runs[1], position, alone, tolerance=1e-3)
+
+
+def test_a_lane_whose_first_round_tells_nothing_learns_as_alone(monkeypatch):
+    """It stops after that round, and takes the three first rounds the next time."""
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    recipe = replace(recipe, burn_in=0)
+    lanes = [Lane(seed, get_method("auto")) for seed in SEEDS]
+
+    def measured(epoch, number):
+        generator = torch.Generator().manual_seed(10 * epoch + number)
+        aligned = torch.randn(2, len(SEEDS), NUM_KNOTS, generator=generator, dtype=torch.float64)
+        if (epoch, number) == (0, 0):
+            aligned[:, 0] = math.nan
+        return aligned, torch.full((len(SEEDS), 7), 10.0 * epoch + number + 1, dtype=torch.float64)
+
+    run = SideBySide.begin(TrialData(recipe, prepared, SEEDS, CPU), lanes, emphasises=True)
+    monkeypatch.setattr(run.curves, "_alignments", lambda epoch, number, *_: measured(epoch, number))
+    for _ in range(2):
+        run.train_epoch()
+    for position, seed in enumerate(SEEDS):
+        alone = build_run(recipe, prepared[position], [get_method("auto")], seed=seed)
+        rounds = []
+
+        def of_lane(bias, *_, position=position, rounds=rounds):
+            number = rounds.count(bias.epoch)
+            rounds.append(bias.epoch)
+            aligned, labels = measured(bias.epoch, number)
+            return aligned[:, position], labels[position]
+
+        monkeypatch.setattr("activebias.learning.alignments", of_lane)
+        with pytest.warns(UserWarning, match="NaN") if position == 0 else nullcontext():
+            for _ in range(2):
+                alone.train_epoch()
+        assert rounds == [[0, 1, 1, 1], [0, 0, 0, 1]][position]
+        curve, ours = alone.bias._memory.curve, run.curves
+        assert ours.num_learnt[position] == curve.num_learnt
+        assert torch.equal(ours.trust.labels[position], curve.trust.labels)
+        for theirs, stacked in ((curve.evidence, ours.evidence), (curve.trust.robust, ours.trust.robust)):
+            torch.testing.assert_close(stacked.total[position], theirs.total)
+        torch.testing.assert_close(run.memory.curves[position], torch.as_tensor(curve.scores))
+
+
+def test_a_training_example_with_nan_spoils_its_knot_alone(monkeypatch):
+    """A knot with few members is padded with its own instances, and not with those of the next knot."""
+    monkeypatch.setattr("activebias.learning.PART", 2.0)
+    recipe, prepared = learnable("qt-cnn")
+    run = SideBySide.begin(
+        TrialData(recipe, prepared, SEEDS, CPU),
+        [Lane(seed, get_method("auto")) for seed in SEEDS],
+        emphasises=True,
+    )
+    number = run.memory.num_instances
+    knot = (torch.arange(number) % 3 + 4).expand(len(SEEDS), -1)
+    count = torch.zeros(len(SEEDS), NUM_KNOTS, dtype=torch.int64).scatter_add(1, knot, torch.ones_like(knot))
+    losses = run.curves._losses_of
+
+    def with_nan(members, *arguments):
+        loss, counts = losses(members, *arguments)
+        return loss * torch.where(members == 1, math.nan, 1.0), counts  # instance 1 is at knot 5
+
+    monkeypatch.setattr(run.curves, "_losses_of", with_nan)
+    aligned, _ = run.curves._alignments(0, 0, knot, count)
+    assert aligned[:, :, 5].isnan().all()
+    assert aligned[:, :, [4, 6]].isfinite().all()

@@ -72,17 +72,22 @@ class StackedCurves:
         due = self._due(epoch, count)
         if not bool(due.any()):
             return
-        share, known = count / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
-        before = self.num_learnt
-        for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
+        share, known = count.double() / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
+        before, learns = self.num_learnt, due
+        num_rounds = torch.where(before > 0, 1, FIRST_ROUNDS)
+        for number in range(FIRST_ROUNDS):
+            learns = learns & (number < num_rounds)
+            if not bool(learns.any()):
+                break
             aligned, labels = self._alignments(epoch, number, knot, count)
             trust = self.trust.with_new(aligned[1], labels, share, known)
             self.trust = Trust(
-                _where(due, trust.robust, self.trust.robust),
-                torch.where(due[:, None], trust.labels, self.trust.labels),
+                _where(learns, trust.robust, self.trust.robust),
+                torch.where(learns[:, None], trust.labels, self.trust.labels),
             )
-            self.evidence = _where(due, self.evidence.with_new(aligned[0], share, known), self.evidence)
-            self.num_learnt = self.num_learnt + (due & is_usable(aligned[0]))
+            self.evidence = _where(learns, self.evidence.with_new(aligned[0], share, known), self.evidence)
+            learns = learns & is_usable(aligned[0])  # a lane stops after a round that tells nothing
+            self.num_learnt = self.num_learnt + learns
         assert self._memory.curves is not None
         curves = self._memory.curves[self._models]
         self.last_epoch = torch.where(due, epoch, self.last_epoch)
@@ -115,7 +120,7 @@ class StackedCurves:
         inputs, targets = trials.validation_batch(torch.stack(chosen).to(trials.device), trial)
         loss, mask = self._losses(inputs, targets)
         labels = torch.where(mask, targets, -1)
-        losses = self._validation_losses(loss, labels, count / knot.shape[1])
+        losses = self._validation_losses(loss, labels, count.double() / knot.shape[1])
         directions = [self._gradient(each, mask, again=True) for each in losses]
         # The instances by knot, in the random order within a knot: the first ones are its members.
         rank = torch.stack(orders).to(trials.device).argsort(-1)
@@ -124,9 +129,11 @@ class StackedCurves:
         place = torch.arange(MEMBERS, device=trials.device)
         aligned = []
         for number in range(NUM_KNOTS):
-            rows = (first[:, number, None] + place).clamp(max=knot.shape[1] - 1)
-            real = place < count[:, number, None]
-            loss, counts = self._losses_of(by_knot.gather(1, rows), knot, number)
+            members = count[:, number, None]
+            # Padding repeats a member. An instance of another knot may be NaN, and 0 · NaN is NaN.
+            rows = first[:, number, None] + place.minimum((members - 1).clamp(min=0))
+            real = place < members
+            loss, counts = self._losses_of(by_knot.gather(1, rows.clamp(max=knot.shape[1] - 1)), knot, number)
             gradient = self._gradient(loss, counts & (real if counts.dim() == 2 else real[..., None]))
             aligned.append(torch.stack([_inner(gradient, direction) for direction in directions]))
         return torch.stack(aligned, dim=-1), number_by_class(labels.flatten(1), trials.dataset.num_classes)
