@@ -7,6 +7,9 @@ for users, and it may change without notice.
 from activebias._arrays import as_tensor as as_tensor
 from activebias._arrays import native as native
 from activebias._names import did_you_mean as did_you_mean
+from activebias.alignments import MEMBERS as MEMBERS
+from activebias.alignments import VALIDATION as VALIDATION
+from activebias.alignments import Sources as Sources
 from activebias.checkpoint import read_checkpoint as read_checkpoint
 from activebias.checks import IGNORED as IGNORED
 from activebias.checks import is_probability as is_probability
@@ -30,10 +33,7 @@ from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits
 from activebias.history import rows_of_state as rows_of_state
 from activebias.history import sort_visits as sort_visits
-from activebias.learning import MEMBERS as MEMBERS
-from activebias.learning import VALIDATION as VALIDATION
 from activebias.learning import Forward as Forward
-from activebias.learning import Sources as Sources
 from activebias.learning import cost_of as cost_of
 from activebias.learning import counted as counted
 from activebias.learning import evaluating as evaluating
