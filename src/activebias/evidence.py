@@ -1,6 +1,6 @@
 """The knots of the method `auto`, and the alignments of gradients that were measured at them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -116,13 +116,17 @@ def place_of(mean: Array) -> Array:
     >>> place_of(torch.tensor([0.0, 0.5, 1.0]))
     tensor([ 0.,  5., 12.], dtype=torch.float64)
     """
-    xp = namespace(mean)
+    return _place(namespace(mean), mean)
+
+
+def _place(xp: Any, mean: Array) -> Array:
     mean = xp.asarray(mean, dtype=xp.float64, device=mean.device).clip(1e-6, 1 - 1e-6)
     return (xp.log(mean / (1 - mean)) - LOWEST).clip(0, NUM_KNOTS - 1)
 
 
 def between(mean: Array) -> tuple[Array, Array]:
     """Return the knot below p̄, and how far p̄ is from it towards the next one (0 to 1)."""
-    xp, place = namespace(mean), place_of(mean)
+    xp = namespace(mean)
+    place = _place(xp, mean)
     below = xp.asarray(place, dtype=xp.int64, device=place.device).clip(0, NUM_KNOTS - 2)
     return below, place - below
