@@ -247,7 +247,8 @@ def test_a_last_short_batch_that_was_fetched_but_not_trained_on_comes_again(num_
         if number == 2:
             break
         bias.record(index, torch.full((4,), 0.5))
-    assert [len(index) for index, _ in loader] == [2]
+    with pytest.warns(UserWarning, match=r"this pass has only the 2 of 10 items"):
+        assert [len(index) for index, _ in loader] == [2]
 
 
 def test_looking_at_the_only_batch_of_an_epoch_does_not_end_it():
@@ -266,7 +267,8 @@ def test_forgetting_set_epoch_is_seen_with_drop_last_too():
     bias.set_epoch(0)
     for index, _ in loader:
         bias.record(index, torch.full((4,), 0.5))
-    assert list(loader) == []  # the short batch that is left is dropped
+    with pytest.warns(UserWarning, match=r"\(`drop_last`\), the pass is empty: call `bias.set_epoch\(1\)`"):
+        assert list(loader) == []
     with pytest.raises(RuntimeError, match=r"set_epoch\(1\)"):
         list(loader)
 

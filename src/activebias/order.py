@@ -236,6 +236,14 @@ class EpochOrder:
                 "pass that does not train, such as the training accuracy, needs a loader of its own, without "
                 "the bias's sampler."
             )
+        if self.recorded and left < plan.step_size and any(each.position == rest[1] for each in self._recent):
+            warnings.warn(
+                f"Epoch {self.epoch} was handed out to its end, and this pass has only the {left} of "
+                f"{self.num_items} items that were not trained on. If the loader drops a last short batch "
+                f"(`drop_last`), the pass is empty: call `bias.set_epoch({self.epoch + 1})` before the next "
+                "epoch, and give a pass that does not train a loader of its own, without the bias's sampler.",
+                stacklevel=4,
+            )
         handout = Handout(self, plan, self.items.generator_at(self.position))
         self._alive.add(handout)
         self._recent.append(handout)
