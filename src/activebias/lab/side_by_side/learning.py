@@ -109,12 +109,14 @@ class StackedCurves:
         passed = epoch - self.last_epoch
         return (self.last_epoch < 0) | (passed >= torch.tensor(between, device=passed.device))
 
-    def _alignments(self, epoch: int, number: int, knot: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    def _alignments(
+        self, epoch: int, round_number: int, knot: Tensor, count: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return a_b = <G_b, g>, (losses, lanes, knots), and the validation labels by class."""
         trials, trial = self._trials, self._trial
         orders, chosen = [], []
         for seed in self._seeds:
-            generator = epoch_generator(seed, epoch, 1 + number)
+            generator = epoch_generator(seed, epoch, 1 + round_number)
             orders.append(torch.randperm(knot.shape[1], generator=generator))
             chosen.append(torch.randperm(trials.num_validation, generator=generator)[:VALIDATION])
         inputs, targets = trials.validation_batch(torch.stack(chosen).to(trials.device), trial)
