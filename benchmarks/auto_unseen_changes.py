@@ -3,13 +3,18 @@
     python benchmarks/auto_unseen_changes.py --data FOLDER --first-seed 2000 --rate 0.1 --out OUT \\
       --sides scan we wtc auto class-rounds careful same-step --sets NAME --noises clean
 
-The options are those of benchmarks/auto_unseen.py. Try changes on other seeds than 0 to 9, and with another
-`--out`: on those seeds `auto` is judged.
+    python benchmarks/auto_unseen_changes.py --rows digits mnist-fc --designs class-rounds rounds-same-step \\
+      --baselines --seeds 8 --device cpu --out results/auto/same-step.jsonl
+
+The options are those of benchmarks/auto_unseen.py; with `--rows`, those of benchmarks/auto_designs.py. Try
+changes on other seeds than 0 to 9, and with another `--out`: on those seeds `auto` is judged.
 """
 
+import sys
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
+import auto_designs
 import auto_unseen
 import torch
 from auto_designs import DESIGNS, ROBUST, Design, Tried
@@ -93,8 +98,9 @@ class Changed(Tried):
 
 
 def main():
-    auto_unseen.Tried = Changed
-    auto_unseen.main()
+    script = auto_designs if "--rows" in sys.argv else auto_unseen
+    script.Tried = Changed
+    script.main()
 
 
 if __name__ == "__main__":

@@ -101,6 +101,16 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
     run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3)
     *_, plain, equal, agreeing = map(json.loads, (tmp_path / "changes.jsonl").read_text().splitlines())
     assert plain["last ten"] != agreeing["last ten"] != equal["last ten"]
+    designs = (
+        "--designs",
+        "class-rounds",
+        "rounds-same-step",
+        "--baselines",
+        "--out",
+        tmp_path / "rows.jsonl",
+    )
+    trained = run("auto_unseen_changes", *TRY, *designs, "--seeds", 1)
+    assert list(lines_of(trained, "digits")) == ["class-rounds", "rounds-same-step"]
 
 
 def test_the_card_of_auto_shows_what_is_stored(run):
