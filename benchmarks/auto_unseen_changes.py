@@ -41,7 +41,17 @@ DESIGNS |= {
     "rounds-same-step": Change(DESIGNS["class-rounds"], ("same-step",)),
     # Steps may be larger than those of plain training as far as its gradient agrees with that of validation.
     "rounds-agreeing": Change(DESIGNS["class-rounds"], ("agreeing",)),
+    # No weight exceeds 8, as every score is raised by the same number until the highest weight is 8.
+    "rounds-held": Change(DESIGNS["class-rounds"], ("held",)),
+    "rounds-held-same-step": Change(DESIGNS["class-rounds"], ("held", "same-step")),
 }
+
+
+def lift(scores, share, uniform, most=8.0):
+    """Return the number that, added to all scores, makes `most` the highest weight; 0 if none exceeds it."""
+    most = (most - uniform) / (1 - uniform)  # of a score divided by the mean
+    highest, mean = scores[share > 0].max(), (share * scores).sum()
+    return ((highest - most * mean) / (most - 1)).clamp(min=0)
 
 
 class Changed(Tried):
@@ -80,6 +90,8 @@ class Changed(Tried):
         for lane, kinds in enumerate(self.kinds):
             if "careful" in kinds:
                 uniform[lane] = 0.1 + 0.4 * (1 - harmful[lane]) ** 10
+            if "held" in kinds:
+                curves[lane] += lift(curves[lane], share[lane], float(uniform[lane]))
         return curves, uniform
 
     def learn(self, epoch):

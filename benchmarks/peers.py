@@ -22,6 +22,8 @@ from activebias.lab.significance import estimate
 # A first guess in seconds of a model and epoch, on an H200, until a unit was measured.
 GUESSES = {"MnistCNN": 0.055, "ResidualNet(2)": 0.11}
 
+FEWEST = 20  # models of a unit: fewer take nearly as long as twenty, and would make larger units look slow
+
 
 class Clock:
     """The time that is left, and whether a unit fits into it."""
@@ -37,7 +39,8 @@ class Clock:
         return time.monotonic() + self.needed(unit) <= self.end
 
     def learn(self, unit, seconds):
-        self.pace[unit.recipe.architecture] = seconds / work(unit)
+        if len(unit.sides) * len(unit.seeds) >= FEWEST:
+            self.pace[unit.recipe.architecture] = seconds / work(unit)
 
 
 def work(unit):

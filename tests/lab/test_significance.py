@@ -18,6 +18,7 @@ from activebias.lab.significance import (
     order_agreement,
     our_finding,
     paired_t_test,
+    signed_rank_test,
 )
 
 
@@ -45,6 +46,32 @@ def test_one_value_has_no_standard_error():
     assert estimate([3.0]).stderr is None
     with pytest.raises(ValueError, match="at least one number"):
         estimate([])
+
+
+def test_by_ranks_one_failed_trial_does_not_hide_ten_that_agree():
+    method = {seed: 1.0 + 0.01 * seed for seed in range(10)}
+    baseline = {seed: 1.5 + 0.01 * seed for seed in range(10)} | {3: 90.0}
+    assert paired_t_test(method, baseline).p_value > 0.3
+    test = signed_rank_test(method, baseline)
+    assert test.p_value == pytest.approx(2 / 2**10)  # all ten have one sign, though nine are tied
+    assert (test.n, test.difference, test.stderr) == (10, -0.5, None)
+    assert signed_rank_test(baseline, method).difference == 0.5
+
+
+def test_by_ranks_without_ties_equals_scipy():
+    generator = random.Random(1)
+    method = {seed: generator.gauss(3, 0.2) for seed in range(40)}
+    baseline = {seed: method[seed] + generator.gauss(0.1, 0.2) for seed in range(40)}
+    for n in (7, 40):
+        some = [{seed: values[seed] for seed in range(n)} for values in (method, baseline)]
+        expected = stats.wilcoxon(*(list(values.values()) for values in some), method="exact").pvalue
+        assert signed_rank_test(*some).p_value == pytest.approx(expected)
+
+
+def test_by_ranks_few_or_equal_pairs_prove_nothing():
+    assert signed_rank_test({}, {0: 1.0}).p_value is None
+    assert signed_rank_test({0: 2.0}, {0: 1.0}) == paired_t_test({0: 2.0}, {0: 1.0})
+    assert signed_rank_test({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).p_value == 1.0
 
 
 @pytest.mark.parametrize("n", [2, 3, 20])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import median
+from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
 from activebias.lab.experiment.results import TrialResult
@@ -38,14 +39,15 @@ def peer_figure(protocols: Sequence[Protocol], store: ResultStore) -> "Figure":
     for axes in panels[len(protocols) :]:
         axes.set_visible(False)
     figure.suptitle(
-        "Test error at the epoch that validation chose: trials (pale), mean ± standard error",
+        "Test error at the epoch that validation chose: trials (pale), mean ± standard error; "
+        "a ring is the median where a trial failed",
         x=0.012,
         ha="left",
         fontsize=11.5,
         color=INK,
     )
     handles = [Line2D([], [], marker="o", linestyle="", color=colour, label=text) for text, colour in _KEY]
-    handles.append(Line2D([], [], color=FAINT, linestyle="--", label="mean of Scan"))
+    handles.append(Line2D([], [], color=FAINT, linestyle="--", label="Scan"))
     figure.legend(handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=9)
     return figure
 
@@ -57,8 +59,9 @@ def _draw_row(axes: "Axes", protocol: Protocol, store: ResultStore, sides: Seque
         if name in results:
             _draw_side(axes, place, name, results[name], failed[name])
     if "scan" in results:
-        mean = estimate(result.chosen_test_error for result in results["scan"]).mean
-        axes.axvline(mean, color=FAINT, linestyle="--", linewidth=1, zorder=-1)
+        errors = [result.chosen_test_error for result in results["scan"]]
+        middle = median(errors) if failed["scan"] else estimate(errors).mean
+        axes.axvline(middle, color=FAINT, linestyle="--", linewidth=1, zorder=-1)
     # A failed trial would squeeze all others into one line: the text beside the median tells of it.
     shown = [
         sorted(result.chosen_test_error for result in group)[: len(group) - failed[name]]
@@ -73,7 +76,8 @@ def _draw_row(axes: "Axes", protocol: Protocol, store: ResultStore, sides: Seque
     for label, name in zip(axes.get_yticklabels(), sides, strict=False):  # only the first panel has labels
         label.set_color(_colour(name))
     number = max(map(len, results.values()))
-    axes.set_title(f"{protocol.recipe.title}, n = {number}", loc="left", fontsize=10, color=INK)
+    title = fill(f"{protocol.recipe.title}, n = {number}", 48)
+    axes.set_title(title, loc="left", fontsize=10, color=INK)
     axes.set_xlabel("100 - F1 (%)" if protocol.recipe.metric != "error" else "test error (%)", color=INK)
 
 
@@ -83,7 +87,7 @@ def _draw_side(axes: "Axes", place: int, name: str, results: Sequence[TrialResul
     if 0 < failed < len(errors):
         axes.plot([median(errors)], [place], "o", markersize=6, markerfacecolor="white", color=colour)
         axes.annotate(
-            f"median; {failed} of {len(errors)} trials failed",
+            f"{failed} of {len(errors)} failed",
             (sorted(errors)[len(errors) - failed - 1], place),
             xytext=(8, 0),
             textcoords="offset points",

@@ -129,7 +129,8 @@ _PROTOCOL = f"""- A tenth of the training data is held out. Its labels are as no
   epoch (of equal epochs the last) on the test data. "Best epoch" is the paper's metric, the lowest error on
   the test data. Errors are means ± standard errors.
 - "Against Scan" and "against WTC" are differences in "test error", paired by seed, with the p-value of a
-  t-test after Holm's correction over the column; bold below 0.05.
+  t-test after Holm's correction over the column; bold below 0.05. After "med" a trial failed, and median and
+  ranks are used: see the note below the table.
 - [`auto`](methods/auto.md) learns its curve, 13 numbers, from the held-out part that also chooses setting and
   epoch. So `auto` has the same data as the other sides. But its "validation" is a little too low: do not
   compare it with the "validation" of other sides. The search compares only rates of `auto` with each other.

@@ -11,7 +11,14 @@ from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.store import ResultStore
 from activebias.lab.protocol import Chosen, Protocol
 from activebias.lab.result_tables import Cell, TextTable, display_name
-from activebias.lab.significance import SIGNIFICANCE_LEVEL, Estimate, estimate, holm, paired_t_test
+from activebias.lab.significance import (
+    SIGNIFICANCE_LEVEL,
+    Estimate,
+    estimate,
+    holm,
+    paired_t_test,
+    signed_rank_test,
+)
 
 # The sides that the others are tested against. A pair is tested once: Scan is not tested against WTC.
 BASES: Final = ("scan", "wtc")
@@ -39,7 +46,8 @@ _NOTES = (
 )
 _FAILED = (
     "A trial failed if its test error is nearer to 100 % than to the median of all trials of the row. Means, "
-    "standard errors and tests include failed trials."
+    "standard errors and tests include failed trials. A difference from a side with a failed trial is the "
+    "median of the differences (med), tested by ranks (Wilcoxon): in a t-test the failed trial would decide."
 )
 
 
@@ -75,7 +83,7 @@ def failed_notes(results: Mapping[str, Sequence[TrialResult]]) -> list[str]:
 def protocol_table(protocol: Protocol, store: ResultStore) -> TextTable:
     """Return the table of a row: the sides with their settings, errors and budgets.
 
-    A difference from Scan or WTC that is significant at 5 % (paired t-test, Holm's correction) is bold.
+    A difference from Scan or WTC that is significant at 5 % (paired test, Holm's correction) is bold.
     """
     chosen = protocol.chosen(store)
     results = protocol.results(store)
@@ -98,11 +106,13 @@ def short_table(protocol: Protocol, store: ResultStore) -> TextTable:
 
 
 def _tests(results: Mapping[str, Sequence[TrialResult]], base: str) -> dict[str, Cell]:
-    """Return the mean difference from a base with its corrected p-value, by name of the other side."""
+    """Return the difference from a base with its corrected p-value, by name of the other side."""
     errors = {name: {each.seed: each.chosen_test_error for each in group} for name, group in results.items()}
     tested = BASES[: BASES.index(base) + 1]
+    failed = num_failed(results)
+    by_ranks = {name for name in errors if failed[name] or failed.get(base)}
     found = {
-        name: paired_t_test(values, errors[base])
+        name: (signed_rank_test if name in by_ranks else paired_t_test)(values, errors[base])
         for name, values in errors.items()
         if name not in tested and errors.get(base)
     }
@@ -111,7 +121,8 @@ def _tests(results: Mapping[str, Sequence[TrialResult]], base: str) -> dict[str,
     for name, test in found.items():
         if test.difference is not None:
             p_value = corrected[name]
-            text = f"{test.difference:+.2f}" + ("" if p_value is None else f" ({_p(p_value)})")
+            text = f"{'med ' * (name in by_ranks)}{test.difference:+.2f}"
+            text += "" if p_value is None else f" ({_p(p_value)})"
             cells[name] = Cell(text, bold=p_value is not None and p_value < SIGNIFICANCE_LEVEL)
     return cells
 

@@ -300,10 +300,16 @@ def test_a_failed_trial_is_counted_and_its_side_has_a_median(tmp_path):
     assert num_failed(protocol.results(place.store)) == {"scan": 0, "gce": 1}
     table = protocol_table(protocol, place.store)
     cells = {
-        row[0].text: [row[COLUMNS.index(column)].text for column in ("test error %", "median %")]
+        row[0].text: [
+            row[COLUMNS.index(column)].text for column in ("test error %", "median %", "against Scan")
+        ]
         for row in table.rows
     }
-    assert cells == {"Scan": ["5.00 ± 0.58", "5.00"], "GCE": ["33.33 ± 28.34", "6.00 (1 failed)"]}
+    # The differences are 0, 85 and 0: their median, and ranks of one difference that is not 0.
+    assert cells == {
+        "Scan": ["5.00 ± 0.58", "5.00", "–"],
+        "GCE": ["33.33 ± 28.34", "6.00 (1 failed)", "med +0.00 (1.00)"],
+    }
     assert table.notes[-1].startswith("Failed trials: GCE 1 of 3 (median of the test error 6.00).")
     assert protocol_json(protocol, place.store)["gce"]["failed"] == 1
 
