@@ -127,17 +127,18 @@ def test_the_curve_is_linear_between_its_knots():
     np.testing.assert_allclose(found, [0, math.log(3 / 7) + 5, 5, 12])
 
 
-@pytest.mark.parametrize("num_rounds", [1, 3, 2000])
-def test_if_every_knot_harms_the_scores_are_those_of_the_rule(num_rounds):
+@pytest.mark.parametrize("rule_share", [0.9, 0.73, 0.0])
+def test_if_every_knot_harms_the_scores_are_those_of_the_rule(rule_share):
+    rule_share = torch.tensor(rule_share, dtype=torch.float64)
     share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
     known = torch.ones(NUM_KNOTS, dtype=torch.float64)
     harmful, helpful = (Evidence.none().with_new(sign * known, share, known) for sign in (-1, 1))
     rule = evidences.rule_scores() / evidences.rule_scores().mean()
-    torch.testing.assert_close(harmful.mixed(share, num_rounds), rule)
+    torch.testing.assert_close(harmful.mixed(share, rule_share), rule)
     stack = Evidence(*(torch.stack(pair) for pair in zip(harmful, helpful, strict=True)))
-    found = stack.mixed(share.expand(2, -1), torch.tensor([num_rounds, num_rounds]))
+    found = stack.mixed(share.expand(2, -1), rule_share.expand(2))
     torch.testing.assert_close(found[0], rule)
-    torch.testing.assert_close(found[1], helpful.mixed(share, num_rounds))
+    torch.testing.assert_close(found[1], helpful.mixed(share, rule_share))
 
 
 def test_a_curve_begins_as_the_rule():
@@ -146,9 +147,44 @@ def test_a_curve_begins_as_the_rule():
     learnt = evidence.scores(share)
     torch.testing.assert_close(learnt, torch.ones_like(learnt))
     rule = evidences.rule_scores() / evidences.rule_scores().mean()
-    early, late = evidence.mixed(share, 3), evidence.mixed(share, 60)
+    early = evidence.mixed(share, torch.tensor(0.729, dtype=torch.float64))
     torch.testing.assert_close(early, 0.271 * learnt + 0.729 * rule)
-    torch.testing.assert_close(late, learnt, atol=0.01, rtol=0)
+
+
+def learnt_every(epochs, harmful):
+    """Return a curve after rounds in epochs 0 (three), `epochs`, 2 · `epochs`; half of the instances harm."""
+    curve = Curve(torch.device("cpu"), 10)
+    share = torch.full((NUM_KNOTS,), 1 / (NUM_KNOTS - 1), dtype=torch.float64)
+    share[NUM_KNOTS // 2] = 0
+    known = torch.ones(NUM_KNOTS, dtype=torch.float64)
+    aligned = known.clone()
+    if harmful:
+        aligned[: NUM_KNOTS // 2] = -1
+    for epoch in (0, 0, 0, epochs, 2 * epochs):
+        curve.learn(
+            torch.stack([aligned, aligned]), torch.zeros(11, dtype=torch.float64), share, known, epoch
+        )
+    return curve
+
+
+def test_the_share_of_the_rule_falls_with_the_rounds_if_no_instance_harms():
+    for epochs in (1, 10):
+        assert learnt_every(epochs, harmful=False).rule_share == pytest.approx(0.9**5)
+
+
+def test_the_share_of_the_rule_falls_with_the_epochs_as_far_as_instances_harm():
+    assert learnt_every(1, harmful=True).rule_share == pytest.approx(0.9**5)
+    harmless = 0.5**10
+    a_round = harmless * 0.9 + (1 - harmless) * 0.9**10
+    assert learnt_every(10, harmful=True).rule_share == pytest.approx(0.9**3 * a_round**2)
+
+
+def test_the_share_of_the_rule_falls_by_a_round_if_the_epochs_begin_again():
+    curve = learnt_every(10, harmful=True)
+    before = curve.rule_share
+    share = torch.full((NUM_KNOTS,), 1 / NUM_KNOTS, dtype=torch.float64)
+    curve.learn(torch.ones(2, NUM_KNOTS).double(), torch.zeros(11).double(), share, torch.ones(NUM_KNOTS), 0)
+    assert curve.rule_share == pytest.approx(0.9 * before)
 
 
 def test_uniform_part_of_weights():

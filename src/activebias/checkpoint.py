@@ -14,7 +14,7 @@ from activebias.files import replacing
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-FORMAT = 4
+FORMAT = 5
 PARTS = ("history", "scores", "num_skipped", "curve", "waiting", "order", "validation", "ids")
 
 

@@ -17,6 +17,7 @@ from activebias.evidence import (
     between,
     is_usable,
     knot_means,
+    less_rule,
     rule_scores,
 )
 from activebias.statistics import Estimate
@@ -74,6 +75,7 @@ class Curve:
         self.evidence = Evidence.none()
         self.trust = Trust.none(num_classes)
         self.num_learnt = 0
+        self.rule_share = torch.ones((), dtype=torch.float64, device="cpu")  # of the rule, in the scores
         self.last_epoch: int | None = None  # in which it learnt, or tried to
         self.has_warned = False  # that it has learnt nothing
 
@@ -92,12 +94,15 @@ class Curve:
     ) -> None:
         """Take in the alignments after an epoch, (2, knots): with both losses of `Judge.losses`."""
         self.trust = self.trust.with_new(aligned[1], labels, share, known)
-        self.last_epoch = epoch
+        before, self.last_epoch = self.last_epoch, epoch
         if not is_usable(aligned[0]):
             return
         self.evidence = self.evidence.with_new(aligned[0], share, known)
+        # 1 for further rounds of an epoch, and if the epochs began again.
+        passed = 1 if before is None or self.num_learnt == 0 else max(1, epoch - before)
         self.num_learnt += 1
-        as_tensor(self.scores).copy_(self.evidence.mixed(share, self.num_learnt))
+        self.rule_share = less_rule(self.rule_share, passed, self.trust.harmless(share))
+        as_tensor(self.scores).copy_(self.evidence.mixed(share, self.rule_share))
 
     def weights(self, share: torch.Tensor) -> torch.Tensor:
         """Return v at the knots, of which each has a `share` of the instances."""
@@ -113,6 +118,7 @@ class Curve:
             "robust_total": self.trust.robust.total.clone(),
             "robust_weight": self.trust.robust.weight.clone(),
             "labels": self.trust.labels.clone(),
+            "rule_share": self.rule_share.clone(),
             "num_learnt": self.num_learnt,
             "last_epoch": self.last_epoch,
         }
@@ -122,7 +128,9 @@ class Curve:
         for name in ("scores", "total", "weight", "robust_total", "robust_weight"):
             checks.stored(f"curve {name}", state[name], (NUM_KNOTS,), torch.float64)
         checks.stored("curve labels", state["labels"], self.trust.labels.shape, torch.float64)
-        for name in ("weight", "robust_weight", "labels"):  # divisors, and numbers whose logarithm is taken
+        checks.stored("curve rule_share", state["rule_share"], (), torch.float64)
+        # Divisors, numbers whose logarithm is taken, and a share.
+        for name in ("weight", "robust_weight", "labels", "rule_share"):
             if bool((state[name] < 0).any()):
                 raise ValueError(f"The stored `curve {name}` holds a negative value.")
         for name in ("num_learnt", "last_epoch"):
@@ -135,4 +143,5 @@ class Curve:
         self.evidence = Evidence(state["total"].clone(), state["weight"].clone())
         robust = Evidence(state["robust_total"].clone(), state["robust_weight"].clone())
         self.trust = Trust(robust, state["labels"].clone())
+        self.rule_share = state["rule_share"].clone()
         self.num_learnt, self.last_epoch = state["num_learnt"], state["last_epoch"]

@@ -58,19 +58,28 @@ class Evidence(NamedTuple):
         mean = mean / (share * mean).sum(-1, keepdim=True).clamp(min=1e-9)
         return mean.clamp(max=most)
 
-    def mixed(self, share: torch.Tensor, num_rounds: Array | int) -> torch.Tensor:
-        """Return the learnt scores, mixed with the rule p̄ (1 - p̄).
-
-        After n rounds of learning the share of the rule is DECAY^n, the weight that the alignments of n
-        rounds leave to the time before. So a curve that has learnt little stays near the rule.
-        """
+    def mixed(self, share: torch.Tensor, rule_share: torch.Tensor) -> torch.Tensor:
+        """Return the learnt scores, mixed with a share (…,) of the rule p̄ (1 - p̄): see `less_rule`."""
         rule = rule_scores().to(share.device)
         rule = rule / (share * rule).sum(-1, keepdim=True)
         learnt = self.scores(share)
-        left = DECAY ** torch.as_tensor(num_rounds, dtype=torch.float64, device=share.device)[..., None]
-        # If no knot helps, DECAY^n alone would scale the rule, and fall below float32 in 1,000 rounds.
-        left = left.where((learnt > 0).any(-1, keepdim=True), 1)
+        # If no knot helps, a small share alone would scale the rule.
+        left = rule_share[..., None].where((learnt > 0).any(-1, keepdim=True), 1)
         return (1 - left) * learnt + left * rule
+
+
+def less_rule(rule_share: torch.Tensor, passed: torch.Tensor | int, harmless: torch.Tensor) -> torch.Tensor:
+    """Return the share of the rule after a round of learning, `passed` epochs after the round before.
+
+    A round leaves DECAY of the share, so that a curve that has learnt little stays near the rule. Small data
+    sets learn seldom. There, as far as training instances harm, every epoch leaves DECAY of it: the rule
+    would emphasise instances that harm for long. `harmless`, from 0 to 1, is 1 if no instance harms.
+
+    >>> all_rule, yes, no = torch.tensor(1.0), torch.tensor(1.0), torch.tensor(0.0)
+    >>> less_rule(all_rule, 5, yes), less_rule(all_rule, 5, no)
+    (tensor(0.9000), tensor(0.5905))
+    """
+    return rule_share * (harmless * DECAY + (1 - harmless) * DECAY**passed)
 
 
 def is_usable(aligned: torch.Tensor) -> torch.Tensor:

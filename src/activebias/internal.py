@@ -24,6 +24,7 @@ from activebias.evidence import Evidence as Evidence
 from activebias.evidence import between as between
 from activebias.evidence import is_usable as is_usable
 from activebias.evidence import knot_means as knot_means
+from activebias.evidence import less_rule as less_rule
 from activebias.evidence import place_of as place_of
 from activebias.evidence import rule_scores as rule_scores
 from activebias.files import remove_leftovers as remove_leftovers

@@ -6,8 +6,7 @@ import torch
 
 from activebias.evidence import Evidence, between
 
-# Where a share h of the training instances harms, a label is trusted by at least (1 - h)^CAUTION.
-CAUTION = 10
+CAUTION = 10  # the power of `Trust.harmless`, which is the least trust in a label
 
 
 class Trust(NamedTuple):
@@ -43,8 +42,12 @@ class Trust(NamedTuple):
         """
         aligned = self.robust.means()
         trusted = aligned.clamp(min=0) / aligned.amax(-1, keepdim=True).clamp(min=1e-9)
-        harm = (share * (aligned < 0)).sum(-1, keepdim=True)
-        return trusted.maximum((1 - harm) ** CAUTION)
+        return trusted.maximum(self.harmless(share)[..., None])
+
+    def harmless(self, share: torch.Tensor) -> torch.Tensor:
+        """Return how harmless the training instances are: (1 - h)^CAUTION if a share h of them harms."""
+        harm = (share * (self.robust.means() < 0)).sum(-1)
+        return (1 - harm) ** CAUTION
 
     def bounds(self) -> torch.Tensor:
         """Return the largest loss of a label, by its class: 1 - log ρ, where ρ is the share of the class.

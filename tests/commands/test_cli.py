@@ -314,7 +314,7 @@ def test_a_real_process_stops_at_ctrl_c_and_goes_on(tmp_path):
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, complaint
     assert complaint.rstrip().endswith("Stopped. Run the same command again to resume.")
     done = len(stored.read_text().splitlines())
     assert done % 4 == 0

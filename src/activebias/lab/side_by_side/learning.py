@@ -18,6 +18,7 @@ from activebias.internal import (
     cost_of,
     epoch_generator,
     is_usable,
+    less_rule,
     number_by_class,
     place_of,
     rounds_between,
@@ -54,6 +55,7 @@ class StackedCurves:
         self.evidence = Evidence.none(len(places), device=trials.device)
         self.trust = Trust.none(trials.dataset.num_classes, len(places), device=trials.device)
         self.num_learnt = torch.zeros(len(places), dtype=torch.int64, device=trials.device)
+        self.rule_share = torch.ones(len(places), dtype=torch.float64, device=trials.device)
         self.last_epoch = torch.full_like(self.num_learnt, -1)  # in which they learnt; -1: never
 
     @staticmethod
@@ -75,6 +77,7 @@ class StackedCurves:
         share, known = count.double() / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
         before, learns = self.num_learnt, due
         num_rounds = torch.where(before > 0, 1, FIRST_ROUNDS)
+        passed = torch.where(before > 0, epoch - self.last_epoch, 1)  # a first epoch has several rounds
         for number in range(FIRST_ROUNDS):
             learns = learns & (number < num_rounds)
             if not bool(learns.any()):
@@ -88,10 +91,12 @@ class StackedCurves:
             self.evidence = _where(learns, self.evidence.with_new(aligned[0], share, known), self.evidence)
             learns = learns & is_usable(aligned[0])  # a lane stops after a round that tells nothing
             self.num_learnt = self.num_learnt + learns
+            less = less_rule(self.rule_share, passed, self.trust.harmless(share))
+            self.rule_share = torch.where(learns, less, self.rule_share)
         assert self._memory.curves is not None
         curves = self._memory.curves[self._models]
         self.last_epoch = torch.where(due, epoch, self.last_epoch)
-        mixed = self.evidence.mixed(share, self.num_learnt)
+        mixed = self.evidence.mixed(share, self.rule_share)
         curves = torch.where((self.num_learnt > before)[:, None], mixed, curves)
         self._memory.follow(self._models, curves, means)
 
@@ -184,6 +189,7 @@ class StackedCurves:
             "robust_total": self.trust.robust.total,
             "robust_weight": self.trust.robust.weight,
             "labels": self.trust.labels,
+            "rule_share": self.rule_share,
             "num_learnt": self.num_learnt,
             "last_epoch": self.last_epoch,
         }
@@ -196,6 +202,7 @@ class StackedCurves:
         """Load a `state_dict`."""
         mine = {name: value[self._models].to(self.last_epoch.device) for name, value in state.items()}
         self.num_learnt, self.last_epoch = mine.pop("num_learnt"), mine.pop("last_epoch")
+        self.rule_share = mine.pop("rule_share")
         robust = Evidence(mine.pop("robust_total"), mine.pop("robust_weight"))
         self.trust = Trust(robust, mine.pop("labels"))
         self.evidence = Evidence(**mine)
