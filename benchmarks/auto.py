@@ -21,7 +21,16 @@ from activebias.lab.experiment.prepared import load_data
 from activebias.lab.experiment.recipe import Noise
 from activebias.lab.significance import WEIGHTING_METHODS, estimate
 
-ROWS = ("mnist-fc", "mnist-cnn", "noisy-mnist-cnn", "qt-cnn", "cifar10-lr", "wnut17-cnn", "conll2003-cnn")
+ROWS = (
+    "mnist-fc",
+    "mnist-fc-distill",
+    "mnist-cnn",
+    "noisy-mnist-cnn",
+    "qt-cnn",
+    "cifar10-lr",
+    "wnut17-cnn",
+    "conll2003-cnn",
+)
 OWN_ROWS = {
     "digits": "uniform_other:0.2",
     "digits-40": "uniform_other:0.4",

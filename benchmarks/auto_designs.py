@@ -19,6 +19,7 @@ import torch
 from auto import OWN_ROWS, learning, shown
 
 from activebias import METHODS, get_method
+from activebias.evidence import DECAY
 from activebias.internal import (
     FIRST_ROUNDS,
     MEMBERS,
@@ -52,7 +53,9 @@ class Design(NamedTuple):
     most: float = 8.0
     begins_as_rule: bool = False
     trust: str | None = None
-    by_rounds: bool = False  # the share of the rule falls with the rounds of learning, not with the epochs
+    # The share of the rule falls with the epochs; with the rounds of learning; or with the epochs as far as
+    # instances harm, and with the rounds else.
+    falls: str = "epochs"
 
     @property
     def measured(self):
@@ -92,8 +95,11 @@ DESIGNS = {
     "trusted-soft": Design("clip", begins_as_rule=True, trust="soft"),
     "trusted-floor": Design("clip", begins_as_rule=True, trust="floor"),
     "trusted-class": Design("clip by class", begins_as_rule=True, trust="floor"),
-    # The library's `auto`, except that its shares of classes are those of the round, not of all rounds.
-    "class-rounds": Design("clip by class", begins_as_rule=True, trust="floor", by_rounds=True),
+    # The share of the rule falls with the rounds.
+    "class-rounds": Design("clip by class", begins_as_rule=True, trust="floor", falls="rounds"),
+    # The library's `auto`, except that its shares of classes are those of the round, not of all rounds, and
+    # that harm is that of the last round.
+    "class-harm": Design("clip by class", begins_as_rule=True, trust="floor", falls="harm"),
     # Without a curve of its own: a mixture of the paper's methods; and wtc with another ε.
     "hedge": Design("clip4", "hedge", uniform=0.0),
     "low-floor": Design(None),
@@ -213,6 +219,14 @@ class Tried(StackedCurves):
             trusted = trust(kind, self.robust, share, loss.detach().neg().exp())
             return [LOSSES[name](-loss, shares, num_classes) * trusted]
 
+    def _rule_share(self, design, lane, share):
+        """Return the share of the rule in the scores of a lane, (1,)."""
+        by_rounds = DECAY**self.rounds
+        by_epochs = DECAY ** (int(self.last_epoch[0]) - self.first + FIRST_ROUNDS)
+        robust = self.seen[ROBUST, "plain"].means()[lane]
+        harmless = {"epochs": 0.0, "rounds": 1.0}.get(design.falls, (1 - (share * (robust < 0)).sum()) ** 10)
+        return share.new_ones(1) * (harmless * by_rounds + (1 - harmless) * by_epochs)
+
     def _curves(self, share):
         rows, parts = [], []
         for lane, design in enumerate(self.designs):
@@ -227,8 +241,7 @@ class Tried(StackedCurves):
                 if design.form == "hedge":
                     scores = hedge(evidence, mine)
                 if design.begins_as_rule:
-                    passed = int(self.last_epoch[0]) - self.first + FIRST_ROUNDS
-                    scores = evidence.mixed(mine, self.rounds if design.by_rounds else passed)
+                    scores = evidence.mixed(mine, self._rule_share(design, lane, mine))
             rows.append(scores[0])
             parts.append(part)
         return torch.stack(rows), torch.tensor(parts, dtype=torch.float64, device=share.device)
