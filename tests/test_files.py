@@ -1,8 +1,15 @@
 """Files and folders appear whole or not at all."""
 
-import pytest
+import os
+import signal
+import threading
 
-from activebias.files import remove_leftovers, replacing
+import pytest
+import torch
+
+import activebias as ab
+from activebias.files import remove_leftovers, replacing, until_written
+from activebias.training.checkpoints import Checkpoint
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -54,3 +61,53 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, folder):
         pass
     assert str(caught.value).startswith(f"{path} cannot be written (")
     assert str(caught.value).endswith("): choose another place.")
+
+
+def a_bias(path):
+    return ab.ActiveBias("wtc", num_instances=3, num_classes=2, burn_in=1).save(path)
+
+
+def a_training(path):
+    return Checkpoint(path).write({"epoch": 1})
+
+
+@pytest.mark.parametrize("write", [a_bias, a_training])
+def test_ctrl_c_waits_until_a_checkpoint_is_written(tmp_path, monkeypatch, write):
+    path = tmp_path / "state.pt"
+    save = torch.save
+
+    def save_at_ctrl_c(state, file):
+        os.kill(os.getpid(), signal.SIGINT)
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", save_at_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        write(path)
+    assert torch.load(path, weights_only=True)
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(KeyboardInterrupt):  # as before
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_error_of_a_write_is_not_hidden_by_ctrl_c():
+    @until_written()
+    def fail():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise OSError("no space left on device")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fail()
+    assert isinstance(caught.value.__context__, OSError)
+
+
+def test_another_thread_writes_as_it_did():
+    found = []
+
+    def write():
+        with until_written():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    assert found == [signal.getsignal(signal.SIGINT)]

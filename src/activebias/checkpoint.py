@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import torch
 
-from activebias.files import replacing
+from activebias.files import replacing, until_written
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -23,7 +23,7 @@ def write_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> Non
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist: make it first.")
-    with replacing(path) as temporary, open(temporary, "wb") as file, _checksums():
+    with until_written(), replacing(path) as temporary, open(temporary, "wb") as file, _checksums():
         torch.save(state, file)
 
 

@@ -3,9 +3,12 @@
 import os
 import secrets
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -44,6 +47,27 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     except BaseException:
         _discard(temporary)
         raise
+
+
+@contextmanager
+def until_written() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block.
+
+    `torch.save` into an open file does not expect an exception in the file's `write`: it raises an error of
+    its own in place of KeyboardInterrupt, or ends the whole process.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield  # no exception can come
+        return
+    came: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *caught: came.append(caught))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[0])
 
 
 def remove_leftovers(path: Path) -> None:

@@ -29,6 +29,7 @@ from activebias.evidence import place_of as place_of
 from activebias.evidence import rule_scores as rule_scores
 from activebias.files import remove_leftovers as remove_leftovers
 from activebias.files import replacing as replacing
+from activebias.files import until_written as until_written
 from activebias.graphs import no_garbage_collection as no_garbage_collection
 from activebias.history import CHUNK as CHUNK
 from activebias.history import Visits as Visits

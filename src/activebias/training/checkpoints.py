@@ -8,7 +8,7 @@ from typing import Any, final
 
 import torch
 
-from activebias.internal import remove_leftovers, replacing
+from activebias.internal import remove_leftovers, replacing, until_written
 
 _LEAST_RATIO = 20
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Checkpoint:
         if self.fingerprint is not None:
             state = state | {"fingerprint": self.fingerprint}
         # torch.save hides the cause of an error if it receives a path instead of an open file.
-        with replacing(self.path) as temporary, open(temporary, "wb") as file:
+        with until_written(), replacing(self.path) as temporary, open(temporary, "wb") as file:
             torch.save(state, file)
 
     def read(self) -> dict[str, Any] | None:
