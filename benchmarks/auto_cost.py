@@ -1,6 +1,7 @@
 """What `bias.learn` adds to an epoch: the same training with and without it, turn by turn in one run.
 
 python benchmarks/auto_cost.py --device cuda [--instances 50000] [--rounds 20]
+python benchmarks/auto_cost.py --calls    # torch's operations in a step and in a round of learning, on a CPU
 """
 
 import argparse
@@ -11,6 +12,7 @@ import warnings
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 import activebias as ab
@@ -83,13 +85,47 @@ class Training:
             torch.cuda.synchronize()
 
 
+class Calls(TorchDispatchMode):
+    """Counts torch's operations, views included: where the host limits the speed, each takes its time."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
+def count_calls(arguments):
+    """Return the operations of a step, and of a round of learning in which every knot has instances."""
+    run = Training("auto", arguments)
+    number = arguments.instances
+    run.learns = False
+    run.run_epoch()
+    with Calls() as of_epoch:
+        run.run_epoch()
+    run.bias.set_epoch(2)
+    for _ in range(20):  # until p̄ is spread over all knots
+        run.bias.record(torch.arange(number), torch.linspace(-7, 9, number).sigmoid())
+    run.bias._memory.curve.num_learnt = 1  # the first time has three rounds
+    with Calls() as of_round:
+        run.bias.learn(run.model, run.loader, run.validation)
+    return of_epoch.number / -(-number // 128), of_round.number
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--instances", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--calls", action="store_true")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", "Method 'auto' has learnt nothing")  # one of the sides never learns
+    if arguments.calls:
+        instances = argparse.Namespace(device="cpu", instances=min(arguments.instances, 2048))
+        step, learning = count_calls(instances)
+        share = learning / (step * -(-arguments.instances // 128))
+        print(f"{step:.0f} operations a step, {learning} a round: {100 * share:.1f} % of an epoch's")
+        return
     runs = {name: Training(name, arguments) for name in ("plain", "without learn", "auto")}
     times = {name: [] for name in runs}
     for number in range(arguments.rounds + 2):

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SubsetRandomSamp
 import activebias as ab
 from activebias import evidence as curves
 from activebias import learning
-from activebias.evidence import NUM_KNOTS, knot_means
+from activebias.evidence import knot_means
 from learning_run import NUM_TRAINING, Training
 from pretend_gpu import pretend_gpu
 
@@ -136,12 +136,12 @@ def test_the_alignment_of_a_knot_is_the_loss_that_a_step_on_it_saves():
             return torch.stack([(trusted * bounded).mean(), (1 - loss.neg().exp()).mean()])
 
     step, checked = 1e-6, 0
-    for knot in range(NUM_KNOTS):
+    for knot, drawn in enumerate(members.drawn(order)):
         if members.number[knot] == 0:
+            assert len(drawn) == 0
             assert not both[:, knot].any()
             assert members.known[knot] == 0
             continue
-        drawn = members.drawn(knot, order)
         assert len(drawn) == min(members.number[knot], learning.MEMBERS)
         gradient = torch.autograd.grad(sources.training(drawn)[0].mean(), parameters)
         before = validation_losses()

@@ -20,18 +20,20 @@ def learnt(aligned, num_classes=4, labels=None):
 
 def test_before_anything_is_known_both_losses_are_1_minus_p():
     loss = torch.tensor([0.1, 2.0, 30.0], requires_grad=True)
-    first, second = Trust.none(4).judge(SHARE).losses(loss, torch.tensor([0, 1, 2]))
-    torch.testing.assert_close(first, 1 - loss.neg().exp())
+    first, second = Trust.none(4).judge(SHARE).factors(loss.detach(), torch.tensor([0, 1, 2]))
+    (derivative,) = torch.autograd.grad((1 - loss.neg().exp()).sum(), loss)
+    torch.testing.assert_close(first, derivative)
     assert torch.equal(first, second)
 
 
 def test_without_harm_every_label_is_trusted_up_to_the_bound():
-    loss = torch.tensor([0.1, 2.0, 30.0], requires_grad=True)
-    trusted, _ = learnt(torch.ones(NUM_KNOTS)).judge(SHARE).losses(loss, torch.tensor([0, 1, 2]))
     bound = 1 + math.log(4)
-    torch.testing.assert_close(trusted, torch.tensor([0.1, 2.0, bound]))
-    (gradient,) = torch.autograd.grad(trusted.sum(), loss)
-    assert gradient.tolist() == [1, 1, 0]  # a label that the model is sure is wrong has no gradient
+    loss = torch.tensor([0.1, 2.0, bound - 0.01, bound + 0.01, 30.0, 0.1])
+    judge = learnt(torch.ones(NUM_KNOTS)).judge(SHARE)
+    found = judge.factors(loss, torch.tensor([0, 1, 2, 3, 0, -1]))
+    # A label that the model is sure is wrong has no gradient; the last label does not count.
+    assert found[0].tolist() == [1, 1, 1, 0, 0, 0]
+    torch.testing.assert_close(found[1], loss.neg().exp() * torch.tensor([1, 1, 1, 1, 1, 0]))
 
 
 def test_labels_like_harmful_instances_are_not_trusted():
@@ -40,11 +42,14 @@ def test_labels_like_harmful_instances_are_not_trusted():
     knots = learnt(aligned).at_knots(SHARE)
     assert knots[:4].max() < 0.01
     assert knots[7:].min() == pytest.approx(1)
-    loss = -torch.tensor([0.02, 0.98]).log()
-    trusted, robust = learnt(aligned).judge(SHARE).losses(loss, torch.tensor([0, 0]))
-    assert trusted[0] < 0.02 * loss[0]
-    assert trusted[1] == pytest.approx(loss[1].item())
-    torch.testing.assert_close(robust, torch.tensor([0.98, 0.02]))
+    # The bound of a rare class is so high that a label with p = 0.02 is below it.
+    labels = torch.tensor([1.0, 999, 999, 999, 0])
+    prob = torch.tensor([0.02, 0.98])
+    judge = learnt(aligned, labels=labels).judge(SHARE)
+    trusted, robust = judge.factors(-prob.log(), torch.tensor([0, 0]))
+    assert trusted[0] < 0.02
+    assert trusted[1] == pytest.approx(1)
+    torch.testing.assert_close(robust, prob)
 
 
 def test_where_few_instances_harm_all_labels_keep_some_trust():
@@ -57,8 +62,9 @@ def test_where_few_instances_harm_all_labels_keep_some_trust():
 
 def test_if_everything_harms_the_loss_is_1_minus_p():
     loss = torch.tensor([0.1, 2.0])
-    first, second = learnt(-torch.ones(NUM_KNOTS)).judge(SHARE).losses(loss, torch.tensor([0, 1]))
+    first, second = learnt(-torch.ones(NUM_KNOTS)).judge(SHARE).factors(loss, torch.tensor([0, 1]))
     assert torch.equal(first, second)
+    torch.testing.assert_close(second, loss.neg().exp())
 
 
 def test_a_rare_class_has_a_higher_bound():
@@ -79,12 +85,13 @@ def test_models_side_by_side_have_the_losses_that_each_has_alone():
     number = number_by_class(labels.flatten(1), 4)
     share, known = SHARE.expand(3, -1), torch.ones(3, NUM_KNOTS)
     stack = Trust.none(4, 3).with_new(aligned, number, share, known)
-    found = stack.judge(share).losses(loss, labels)
+    found = stack.judge(share).factors(loss, labels)
     assert found.shape == (2, 3, 7, 2)
     for lane in range(3):
         alone = learnt(aligned[lane], labels=number[lane])
-        torch.testing.assert_close(found[:, lane], alone.judge(SHARE).losses(loss[lane], labels[lane]))
+        torch.testing.assert_close(found[:, lane], alone.judge(SHARE).factors(loss[lane], labels[lane]))
     assert torch.equal(found[0, 2], found[1, 2])
+    assert not found[:, labels < 0].any()
 
 
 def test_alignments_that_tell_nothing_change_nothing():

@@ -35,6 +35,10 @@ class Sources(NamedTuple):
         """Return the examples that hold the instances: in tagging, the sentences of words."""
         return instances if self.tokens is None else self.tokens.sequence_of(instances)
 
+    def batches(self, examples: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the examples in batches; none if a rank has no examples."""
+        return torch.split(examples, self.at_once) if len(examples) else ()
+
 
 class Members(NamedTuple):
     """The knot that every instance is nearest to, and how many instances each knot has."""
@@ -45,7 +49,7 @@ class Members(NamedTuple):
     @staticmethod
     def of(means: torch.Tensor) -> "Members":
         """Assign the instances to knots by p̄."""
-        knot = place_of(means).round().long().cpu()
+        knot = place_of(means).round().to(torch.int8).cpu()
         return Members(knot, torch.bincount(knot, minlength=NUM_KNOTS))
 
     @property
@@ -58,85 +62,82 @@ class Members(NamedTuple):
         """How far the alignment of each knot is known: 1 where MEMBERS instances are measured."""
         return self.number.clamp(max=MEMBERS).double() / MEMBERS
 
-    def drawn(self, knot: int, order: torch.Tensor) -> torch.Tensor:
-        """Return up to MEMBERS instances of a knot, the first ones in a random order of all instances."""
-        return order[self.knot[order] == knot][:MEMBERS]
+    def drawn(self, order: torch.Tensor) -> list[torch.Tensor]:
+        """Return up to MEMBERS instances of every knot, the first ones in a random order of all instances."""
+        knot = self.knot[order]
+        return [order[(knot == each).nonzero()[:MEMBERS, 0]] for each in range(NUM_KNOTS)]
 
 
+class Sums:
+    """Sums of gradients by all parameters, each sum as one vector: `flat`, (number, numbers of a gradient).
+
+    On a GPU the host limits the speed of learning, so one call adds the gradients of all parameters.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], number: int) -> None:
+        """Begin at 0."""
+        self._parameters = parameters
+        sizes = [value.numel() for value in parameters]
+        device = parameters[0].device
+        self.flat = torch.zeros(number, sum(sizes), dtype=torch.float32, device=device)
+        self._views = [
+            [part.view(value.shape) for part, value in zip(row.split(sizes), parameters, strict=True)]
+            for row in self.flat
+        ]
+
+    def add(self, loss: torch.Tensor, factors: torch.Tensor) -> None:
+        """Add to each sum the gradient of Σ factor · loss; `factors` are (number, *shape of loss)."""
+        if not loss.requires_grad:
+            raise RuntimeError(
+                "Expected the logits to have a gradient, but they depend on no parameter: let neither "
+                "the model nor `forward=` detach them or compute them under `torch.no_grad()`."
+            )
+        for number, (views, factor) in enumerate(zip(self._views, factors, strict=True), 1):
+            again = number < len(self._views)
+            found = torch.autograd.grad(loss, self._parameters, factor, allow_unused=True, retain_graph=again)
+            used = [(view, new.to_dense()) for view, new in zip(views, found, strict=True) if new is not None]
+            if used:
+                torch._foreach_add_(*map(list, zip(*used, strict=True)))
+
+
+@torch.enable_grad()
 def alignments(
     bias: "ActiveBias", sources: Sources, members: Members, trust: Trust, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a_b = <G_b, g> of every knot, 0 where it has no instances; the ranks share the work.
 
-    The alignments, (2, knots), are with the gradients of both losses of `Judge.losses`. The second value is
-    the number of validation labels by class.
+    The alignments, (2, knots), are with the gradients of both validation losses of `Judge`. The second value
+    is the number of validation labels by class.
     """
     ranks = bias._ranks
     rank, number = ranks.rank(), ranks.number()
     order = torch.randperm(len(members.knot), generator=generator, device="cpu")
     chosen = torch.randperm(sources.num_validation, generator=generator, device="cpu")[:VALIDATION]
-    part = chosen[rank::number]
 
     device = sources.parameters[0].device
-    judge, seen = trust.judge(members.share, device), torch.zeros_like(trust.labels, device=device)
+    judge, directions = trust.judge(members.share, device), Sums(sources.parameters, 2)
+    labels = [torch.empty(0, dtype=torch.int64, device=device)]
+    for examples in sources.batches(chosen[rank::number]):
+        loss, found = sources.validation(examples)
+        directions.add(loss, judge.factors(loss.detach(), found))
+        labels.append(found.flatten())
+    seen = ranks.summed(number_by_class(torch.cat(labels), bias.num_classes))
+    direction = ranks.summed(directions.flat).div_(seen.sum().clamp(min=1))
 
-    def of_validation(examples: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        loss, labels = sources.validation(examples)
-        seen.add_(number_by_class(labels.flatten(), bias.num_classes))
-        return judge.losses(loss, labels), labels >= 0
-
-    directions, count = _gradients(sources, of_validation, part, number=2)
-    directions = ranks.summed(directions).div_(ranks.summed(count).clamp(min=1))
     sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=device)
-    knot_of = members.knot.to(device)
-    for knot in members.number.nonzero().flatten().tolist():
-        drawn = members.drawn(knot, order)
-
-        def of_knot(examples: torch.Tensor, knot: int = knot) -> tuple[torch.Tensor, torch.Tensor]:
+    gradient = Sums(sources.parameters, 1)
+    knot_of = torch.cat([members.knot, members.knot.new_full((1,), -1)]).to(device)  # instance -1: none
+    for knot, drawn in enumerate(members.drawn(order)):
+        gradient.flat.zero_()
+        for examples in sources.batches(sources.examples_of(drawn)[rank::number]):
             loss, instances = sources.training(examples)
-            return loss[None], (instances >= 0) & (knot_of[instances.clamp(min=0)] == knot)
-
-        gradients, count = _gradients(sources, of_knot, sources.examples_of(drawn)[rank::number])
-        sums[:2, knot], sums[2, knot] = _inner(directions, gradients[0]), count
+            counts = knot_of[instances] == knot
+            gradient.add(loss, counts.to(loss.dtype)[None])
+            sums[2, knot] += counts.sum()
+        if len(drawn):
+            sums[:2, knot] = _inner(direction, gradient.flat[0])
     sums = ranks.summed(sums).cpu()
-    return sums[:2] / sums[2].clamp(min=1), ranks.summed(seen).cpu()
-
-
-def _gradients(
-    sources: Sources, losses_of: Losses, examples: torch.Tensor, number: int = 1
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a flat gradient for each of a `number` of losses: of its sum over the instances that count.
-
-    The second value is how many instances count.
-    """
-    device = sources.parameters[0].device
-    size = sum(value.numel() for value in sources.parameters)
-    total = torch.zeros(number, size, dtype=torch.float32, device=device)
-    num_counted = torch.zeros((), dtype=torch.float32, device=device)
-    for some in torch.split(examples, sources.at_once):
-        if len(some) == 0:  # of several ranks this one has none of them
-            continue
-        with torch.enable_grad():
-            loss, counts = losses_of(some)
-            if not loss.requires_grad:
-                raise RuntimeError(
-                    "Expected the logits to have a gradient, but they depend on no parameter: let neither "
-                    "the model nor `forward=` detach them or compute them under `torch.no_grad()`."
-                )
-            for kind, each in enumerate(loss):
-                total[kind] += _flat_gradient((each * counts).sum(), sources.parameters, kind < number - 1)
-        num_counted += counts.sum()
-    return total, num_counted
-
-
-def _flat_gradient(loss: torch.Tensor, parameters: Sequence[torch.Tensor], again: bool) -> torch.Tensor:
-    """Return the gradient by all parameters as a vector; `again` keeps the graph for another loss."""
-    found = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=again)
-    flat = [
-        torch.zeros_like(value) if gradient is None else gradient.to_dense()
-        for value, gradient in zip(parameters, found, strict=True)
-    ]
-    return torch.cat([gradient.flatten().float() for gradient in flat])
+    return sums[:2] / sums[2].clamp(min=1), seen.cpu()
 
 
 def _inner(directions: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

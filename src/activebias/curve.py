@@ -92,7 +92,7 @@ class Curve:
         known: torch.Tensor,
         epoch: int,
     ) -> None:
-        """Take in the alignments after an epoch, (2, knots): with both losses of `Judge.losses`."""
+        """Take in the alignments after an epoch, (2, knots): with both validation losses of `Judge`."""
         self.trust = self.trust.with_new(aligned[1], labels, share, known)
         before, self.last_epoch = self.last_epoch, epoch
         if not is_usable(aligned[0]):

@@ -71,7 +71,7 @@ class Trust(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """The validation losses of a round: trust at the knots, bounds by class, and whether any knot helps.
+    """How far each label counts in a round: trust at the knots, bounds by class, and whether any knot helps.
 
     No knot helps as long as none is known at which training lowers 1 - p.
     """
@@ -80,20 +80,21 @@ class Judge(NamedTuple):
     bounds: torch.Tensor
     helps: torch.Tensor
 
-    def losses(self, loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return two validation losses of labels with such a cross-entropy: of trusted labels, and 1 - p.
+    def factors(self, loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the derivatives of two validation losses by the cross-entropy, -log p, of each label.
 
-        The first is trust · min(-log p, bound of the class); where no knot helps, it is 1 - p too.
+        The first loss is trust · min(-log p, bound of the class), in which trust is a constant: it has the
+        derivative trust, or 0 above the bound. The second is 1 - p, and has the derivative p. Where no knot
+        helps, the first loss is 1 - p too. Labels of -1 do not count.
         """
         leading = self.knots.dim() - 1
         flat, classes = loss.flatten(leading), labels.flatten(leading).clamp(min=0)
         prob = flat.neg().exp()
-        below, part = between(prob.detach())
+        below, part = between(prob)
         trust = (1 - part) * self.knots.gather(-1, below) + part * self.knots.gather(-1, below + 1)
-        bounded = flat.minimum(self.bounds.gather(-1, classes).to(flat.dtype))
-        robust = 1 - prob
-        trusted = torch.where(self.helps, trust.to(flat.dtype) * bounded, robust)
-        return torch.stack([trusted, robust]).view(2, *loss.shape)
+        trusted = trust.to(flat.dtype) * (flat < self.bounds.gather(-1, classes).to(flat.dtype))
+        factors = torch.stack([torch.where(self.helps, trusted, prob), prob])
+        return torch.where(labels >= 0, factors.view(2, *loss.shape), 0)
 
 
 def number_by_class(labels: torch.Tensor, num_classes: int) -> torch.Tensor:

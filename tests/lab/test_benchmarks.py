@@ -239,6 +239,12 @@ def test_cost_of_learning(run):
     printed = run("auto_cost", "--instances", 10, "--rounds", 2)
     assert printed.startswith("auto / without learn: ")
     assert "learnt 3 times" in printed
+    operations = re.fullmatch(
+        r"(\d+) operations a step, (\d+) a round: .* % of an epoch's\n", run("auto_cost", "--calls")
+    )
+    step, of_round = map(int, operations.groups())
+    assert 40 < step < 150
+    assert 10 * step < of_round < 2700
 
 
 def test_memory_of_histories(run, tmp_path):

@@ -146,9 +146,10 @@ class StackedCurves:
         return torch.stack(aligned, dim=-1), number_by_class(labels.flatten(1), trials.dataset.num_classes)
 
     def _validation_losses(self, loss: Tensor, labels: Tensor, share: Tensor) -> Tensor:
-        """Return the losses of validation labels, (losses, lanes, …)."""
+        """Return losses with the gradients of those of the validation labels, (losses, lanes, …)."""
+        factors = self.trust.judge(share, loss.device).factors(loss.detach(), labels)
         with torch.enable_grad():
-            return self.trust.judge(share, loss.device).losses(loss, labels)
+            return factors * loss
 
     def _losses_of(self, members: Tensor, knot: Tensor, number: int) -> tuple[Tensor, Tensor]:
         """Return the losses of members (k, M) of a knot, or of its words in their sentences (k, M, L)."""
