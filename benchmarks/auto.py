@@ -44,8 +44,8 @@ def learning(name):
     """Return the recipe of a row with a validation part."""
     if name in OWN_ROWS:
         noise = Noise.parse(OWN_ROWS[name])
-        return replace(get_recipe("digits"), name=name, noise=noise, validation=2 * HELD_OUT)
-    return replace(get_recipe(name), validation=HELD_OUT)
+        return replace(get_recipe("digits"), name=name, noise=noise).holding_out(2 * HELD_OUT)
+    return get_recipe(name).holding_out(HELD_OUT)
 
 
 def shown(values):
@@ -70,7 +70,7 @@ def table(recipe, stored, learnt):
     by_method = {method: [] for method in (*WEIGHTING_METHODS, "auto")}
     found = list(learnt.load(recipe.name, recipe.config()))
     if recipe.name not in OWN_ROWS:
-        found += stored.load(recipe.name, replace(recipe, validation=None).config())
+        found += stored.load(recipe.name, recipe.holding_out(None).config())
     for result in found:
         if result.method in by_method and not result.rule:
             by_method[result.method].append(result)

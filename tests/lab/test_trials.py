@@ -265,3 +265,18 @@ def test_seeds_of_any_kind(tmp_path, make):
         lab_worker.small_recipe().shortened(2), methods=["scan"], seeds=make(), place=Place(tmp_path)
     )
     assert [result.seed for result in results] == [0, 1]
+
+
+@pytest.mark.parametrize("side_by_side", [None, 1])
+def test_a_teacher_does_not_see_the_validation_part(tmp_path, side_by_side):
+    teacher = replace(lab_worker.small_recipe(), name="digits-teacher")
+    taught = replace(lab_worker.small_recipe(), name="digits-taught", teacher=teacher).holding_out(0.2)
+    assert taught.teacher.validation == 0.2
+    place = Place(tmp_path, side_by_side=side_by_side)
+    results = run_trials(taught, methods=["scan", "auto"], seeds=[0], place=place)
+    assert all(len(result.validation_error) == taught.epochs for result in results)
+    assert results[0].test_error != results[1].test_error
+    assert taught.holding_out(None).config() == replace(taught, validation=None, teacher=teacher).config()
+    dataset = load_data(taught)
+    with pytest.raises(ValueError, match=r"240 training examples, but got one of 300: .*holding_out"):
+        prepare(taught, dataset, seed=0, device=CPU, teacher=torch.rand(300, 10))

@@ -72,10 +72,9 @@ class Protocol:
         """Return the protocol of a recipe, with the validation part."""
         if recipe.teacher is not None:
             raise ValueError(
-                f"Expected a recipe without a teacher, who has seen the validation part, but got "
-                f"{recipe.name!r}."
+                f"Expected a recipe without a teacher, from whom peers do not learn, but got {recipe.name!r}."
             )
-        return Protocol(replace(recipe, validation=VALIDATION), tuple(names))
+        return Protocol(recipe.holding_out(VALIDATION), tuple(names))
 
     @property
     def searched(self) -> Recipe:

@@ -50,7 +50,7 @@ def nothing_to_learn_from(recipe: Recipe, methods: Iterable[str | Method | Side]
         return ""
     return (
         f"{recipe.name} has no validation part to learn from, so {' and '.join(names)} emphasises by "
-        "the rule p̄ (1 - p̄): `--search`, or `replace(recipe, validation=0.1)`, holds a part out."
+        "the rule p̄ (1 - p̄): `--search`, or `recipe.holding_out(0.1)`, holds a part out."
     )
 
 

@@ -75,9 +75,12 @@ def prepare(
         )
     validation = None if whole is None or parts is None else whole.select(parts.validation)
     if recipe.validation is not None:
-        if teacher is not None:
-            raise ValueError("Expected no `validation` in a recipe with a teacher, who has seen all of it.")
         dataset, validation = _hold_out(dataset, recipe.validation)
+    if teacher is not None and len(teacher) != len(dataset.train):
+        raise ValueError(
+            f"Expected a teacher of the {len(dataset.train)} training examples, but got one of "
+            f"{len(teacher)}: it may have seen the validation part. Use `recipe.holding_out(share)`."
+        )
     if len(dataset.train) < recipe.batch_size:
         raise ValueError(
             f"Expected `batch_size` to be at most the number of training examples, {len(dataset.train)}, "

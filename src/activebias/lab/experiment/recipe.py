@@ -236,3 +236,8 @@ class Recipe:
         """Return the recipe on the first `limit` training and test examples."""
         teacher = None if self.teacher is None else self.teacher.limited(limit)
         return replace(self, limit=limit, teacher=teacher)
+
+    def holding_out(self, share: float | None) -> "Recipe":
+        """Return the recipe with another validation part (None: without), which its teacher does not see."""
+        teacher = None if self.teacher is None else self.teacher.holding_out(share)
+        return replace(self, validation=share, teacher=teacher)
