@@ -1,4 +1,4 @@
-"""Designs of `auto` that were tried, side by side with the paper's methods (docs/methods/auto.md).
+"""Designs of `auto` that were tried, side by side with the paper's methods (docs/auto-designs.md).
 
     python benchmarks/auto_designs.py --device cuda --rows mnist-fc mnist-cnn-10 --designs auto hedge
     python benchmarks/auto_designs.py --seeds 0          # the tables, from what is stored
