@@ -164,6 +164,7 @@ class Tried(StackedCurves):
     def adopt(self, designs):
         """Take the design of every lane, and begin without evidence."""
         self.designs, self.rounds = designs, 0
+        self.harm = []  # of every round: the share of the instances that harm, lane by lane
         used = {design.measured for design in designs if design.loss}
         self.losses = [ROBUST, *sorted(used - {ROBUST}, key=str)] if used else []
         self.seen = {
@@ -180,6 +181,8 @@ class Tried(StackedCurves):
             for number in range(FIRST_ROUNDS if bool((self.last_epoch < 0).all()) else 1):
                 self._measure(epoch, number, knot, count)
                 self.rounds += 1
+                harms = self.seen[ROBUST, "plain"].means() < 0
+                self.harm.append((count / knot.shape[1] * harms).sum(-1).tolist())
             self.first = epoch if bool((self.last_epoch < 0).all()) else self.first
             self.last_epoch[:] = epoch
         curves, uniform = self._curves(count / knot.shape[1])
@@ -278,6 +281,8 @@ def train(protocol, seeds, arguments):
         chosen = errors.gather(1, errors.shape[1] - 1 - held.flip(1).argmin(1, keepdim=True)).squeeze(1)
         found = {"best": errors.amin(1), "chosen": chosen, "last ten": errors[:, -10:].mean(1)}
         record = {"row": recipe.name, "side": name, "seeds": list(seeds), "epochs": recipe.epochs}
+        if name in arguments.designs:
+            record["harm"] = [[round(share, 3) for share in lanes[mine]] for lanes in run.curves.harm]
         with arguments.out.open("a") as file:
             file.write(json.dumps(record | {key: each.tolist() for key, each in found.items()}) + "\n")
 
