@@ -47,7 +47,7 @@ def work(unit):
     return len(unit.sides) * len(unit.seeds) * unit.recipe.epochs
 
 
-def train_row(protocol, trials, place, clock, at_once):
+def train_row(protocol, seeds, place, clock, at_once):
     """Train what is missing of a row; return whether it is complete."""
     dataset = None
 
@@ -69,7 +69,7 @@ def train_row(protocol, trials, place, clock, at_once):
         print(f"{what}: {seconds:.0f} s, {seconds / models:.2f} s a model.", flush=True)
         return True
 
-    return run_protocol(protocol, range(trials), place, train, at_once=at_once)
+    return run_protocol(protocol, seeds, place, train, at_once=at_once)
 
 
 def show(protocol, store):
@@ -96,6 +96,7 @@ def main():
     parser.add_argument("--rows", nargs="+", choices=rows, default=list(rows), metavar="ROW")
     parser.add_argument("--sides", nargs="+", metavar="SIDE", help="default: all that apply")
     parser.add_argument("--trials", type=int, help="default: 10, residual nets 5, digits 20")
+    parser.add_argument("--first-seed", type=int, default=0, help="with another `--out`, to confirm a choice")
     parser.add_argument("--seconds", type=float, help="begin no unit that would end later")
     parser.add_argument("--at-once", type=int, default=60, help="about how many models a unit has")
     parser.add_argument("--epochs", type=int, help="for a try: so many epochs")
@@ -115,9 +116,9 @@ def main():
         recipe = recipe if arguments.epochs is None else recipe.compressed(arguments.epochs)
         recipe = recipe if arguments.limit is None else recipe.limited(arguments.limit)
         protocol = replace(protocol, recipe=recipe)
-        complete = train_row(
-            protocol, arguments.trials or num_trials(recipe), place, clock, arguments.at_once
-        )
+        last = arguments.first_seed + (arguments.trials or num_trials(recipe))
+        seeds = range(arguments.first_seed, last)
+        complete = train_row(protocol, seeds, place, clock, arguments.at_once)
         show(protocol, place.store)
         if not complete:
             break

@@ -11,7 +11,8 @@ from activebias.lab.significance import WEIGHTING_METHODS
 
 # The training examples of the rows by data set, before a part is held out (trec: the recipe takes 1,000).
 _EXAMPLES: Final = {"mnist": 60_000, "cifar10": 50_000, "trec": 1_000, "wnut17": 3_394, "digits": 1_297}
-SIDES: Final = (*WEIGHTING_METHODS, "auto", *PEERS, "wtc+label-smoothing", "wtc+sce")
+PAIRS: Final = ("wtc+label-smoothing", "wtc+sce", "we+elr", "auto+label-smoothing")
+SIDES: Final = (*WEIGHTING_METHODS, "auto", *PEERS, *PAIRS)
 
 
 def _row(name: str, base: str, title: str, *, epochs: int | None = None, noise: str = "0") -> Recipe:

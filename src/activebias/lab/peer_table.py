@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.store import ResultStore
@@ -105,26 +105,47 @@ def short_table(protocol: Protocol, store: ResultStore) -> TextTable:
     return replace(table, columns=_SHORT, rows=rows)
 
 
-def _tests(results: Mapping[str, Sequence[TrialResult]], base: str) -> dict[str, Cell]:
-    """Return the difference from a base with its corrected p-value, by name of the other side."""
-    errors = {name: {each.seed: each.chosen_test_error for each in group} for name, group in results.items()}
-    tested = BASES[: BASES.index(base) + 1]
-    failed = num_failed(results)
-    by_ranks = {name for name in errors if failed[name] or failed.get(base)}
+class Compared(NamedTuple):
+    """The test errors of two sides by seed; `by_ranks` if a trial failed, which would decide a t-test."""
+
+    errors: Mapping[int, float]
+    base: Mapping[int, float]
+    by_ranks: bool
+
+
+def errors_by_seed(results: Mapping[str, Sequence[TrialResult]]) -> dict[str, dict[int, float]]:
+    """Return the test error of every trial, by side and seed."""
+    return {name: {each.seed: each.chosen_test_error for each in group} for name, group in results.items()}
+
+
+def difference_cells(compared: Mapping[str, Compared]) -> dict[str, Cell]:
+    """Return differences with their p-values after Holm's correction over all of them."""
     found = {
-        name: (signed_rank_test if name in by_ranks else paired_t_test)(values, errors[base])
-        for name, values in errors.items()
-        if name not in tested and errors.get(base)
+        name: (signed_rank_test if each.by_ranks else paired_t_test)(each.errors, each.base)
+        for name, each in compared.items()
     }
     corrected = holm({name: test.p_value for name, test in found.items()})
     cells = {}
     for name, test in found.items():
         if test.difference is not None:
             p_value = corrected[name]
-            text = f"{'med ' * (name in by_ranks)}{test.difference:+.2f}"
+            text = f"{'med ' * compared[name].by_ranks}{test.difference:+.2f}"
             text += "" if p_value is None else f" ({_p(p_value)})"
             cells[name] = Cell(text, bold=p_value is not None and p_value < SIGNIFICANCE_LEVEL)
     return cells
+
+
+def _tests(results: Mapping[str, Sequence[TrialResult]], base: str) -> dict[str, Cell]:
+    """Return the difference from a base with its corrected p-value, by name of the other side."""
+    errors, failed = errors_by_seed(results), num_failed(results)
+    tested = BASES[: BASES.index(base) + 1]
+    return difference_cells(
+        {
+            name: Compared(values, errors[base], bool(failed[name] or failed[base]))
+            for name, values in errors.items()
+            if name not in tested and errors.get(base)
+        }
+    )
 
 
 def _line(

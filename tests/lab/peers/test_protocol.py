@@ -17,7 +17,14 @@ from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.experiment.results import TrialResult, config_hash
 from activebias.lab.peer_page import main, page
 from activebias.lab.peer_rows import peer_rows, steps_an_epoch
-from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table, short_table
+from activebias.lab.peer_table import (
+    COLUMNS,
+    num_failed,
+    protocol_json,
+    protocol_table,
+    short_table,
+    side_title,
+)
 from activebias.lab.peers import PEERS
 from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
 from activebias.lab.side_by_side.learning import StackedCurves
@@ -146,21 +153,24 @@ def test_auto_learns_from_the_part_that_decides(tmp_path, monkeypatch):
 
 
 def test_a_side_that_joins_later_leaves_stored_results_valid():
-    """`auto` joined when rows were trained: nothing else is trained again, and the page names it."""
+    """Sides joined when rows were trained: nothing else is trained again, and the page names them."""
     place = Place(ROOT / "results" / "peers")
-    rows, asked = peer_rows(), []
+    rows, joined = peer_rows(), {"auto", "we+elr", "auto+label-smoothing"}
     for row in ("mnist-cnn-0", "mnist-cnn-10"):
         results = rows[row].results(place.store)
-        assert {name for name in rows[row].names if not results.get(name)} <= {"auto"}
+        missing = [name for name in rows[row].names if not results.get(name)]
+        assert set(missing) <= joined
         text = " ".join(page(place.store, ROOT / "none").split(f"## {row}\n")[1].split("## ")[0].split())
-        assert ("Neither searched nor trained yet: auto." in text) is ("auto" not in results)
+        named = f"Neither searched nor trained yet: {', '.join(map(side_title, missing))}."
+        assert named in text or not missing
+        asked = []
 
-        def refuse(unit):
-            asked.append({side.name for side in unit.sides})
+        def refuse(unit, asked=asked):
+            asked += [side.name for side in unit.sides]
             return False
 
-        assert run_protocol(rows[row], range(5), place, refuse) is bool(results.get("auto"))
-    assert asked == [{"auto"}] * len(asked)
+        assert run_protocol(rows[row], range(5), place, refuse) is (not missing)
+        assert {name.split("+")[0] for name in missing} >= set(asked)
 
 
 def test_the_epoch_is_the_last_of_those_that_validation_prefers():
