@@ -119,6 +119,7 @@ def test_the_card_of_auto_shows_what_is_stored(run):
     card = CARD.read_text(encoding="utf-8")
     names = (
         "mnist-fc",
+        "mnist-fc-distill",
         "mnist-cnn",
         "noisy-mnist-cnn",
         "qt-cnn",
@@ -142,7 +143,7 @@ def test_the_card_of_auto_shows_what_is_stored(run):
         assert number in ("", trials)
         assert numbers_in(" ".join(shown)) == pytest.approx(numbers_in(" ".join(expected)), abs=0.0051)
         seen += 1
-    assert seen == 11 * 6, "every method in every row"
+    assert seen == 12 * 6, "every method in every row"
 
 
 def test_the_pages_of_auto_show_the_unseen_data():
