@@ -1,5 +1,7 @@
 """The method `auto`: the forms of data and models that it learns from."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 import activebias as ab
 from activebias import alignments, learning
+from activebias.distributed import Ranks
 from activebias.learning_data import Part
 from learning_run import Training
 
@@ -138,6 +141,44 @@ def test_whole_sequences_learn_a_curve():
     assert bias._memory.curve.num_learnt == learning.FIRST_ROUNDS
 
 
+@pytest.mark.parametrize("part", ["the model", "a part of it"])
+def test_a_compiled_model_learns_the_curve_of_the_model(part):
+    """Its graph lasts for one backward pass, and learning needs two."""
+    torch.compiler.reset()
+    plain, compiled = (Training(burn_in=0) for _ in range(2))
+    compiled.model = torch.compile(compiled.model, backend="aot_eager")
+    if part == "a part of it":
+        compiled.model = nn.Sequential(compiled.model)
+    for run in (plain, compiled):
+        run.model.eval()  # without draws of dropout
+        run.epochs(0, 1)
+    torch.testing.assert_close(compiled.bias.curve(), plain.bias.curve())
+
+
+class Complex(nn.Module):
+    """Class scores |W x|², in which W is a parameter of complex numbers, or of pairs of real numbers."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = nn.Parameter(weight.clone())
+
+    def forward(self, inputs):
+        pairs = self.weight if not self.weight.is_complex() else torch.view_as_real(self.weight)
+        return (inputs @ pairs[..., 0].T).square() + (inputs @ pairs[..., 1].T).square()
+
+
+def test_a_complex_number_is_a_pair_of_real_numbers():
+    weight = torch.randn(10, 64, dtype=torch.complex64, generator=torch.Generator().manual_seed(0)) / 8
+    curves = []
+    for each in (weight, torch.view_as_real(weight)):
+        run = Training(burn_in=0)
+        run.bias.set_epoch(0)
+        run.bias.record(range(len(run.train)), torch.linspace(0, 1, len(run.train)))
+        run.bias.learn(Complex(each), run.train, run.validation)
+        curves.append(run.bias.curve()[1])
+    assert torch.equal(*curves)
+
+
 @pytest.mark.parametrize("smooth", [0.0, 0.1])
 def test_binary_targets_that_are_shares_have_no_class(smooth):
     labels = torch.arange(20) % 2
@@ -175,6 +216,21 @@ def test_gradients_are_not_copied_whole_to_float64(monkeypatch):
         totals.append(run.curve.evidence.total)
     assert sizes.largest < sum(value.numel() for value in run.model.parameters())
     torch.testing.assert_close(*totals, rtol=1e-12, atol=1e-12)
+
+
+def test_on_several_ranks_too_the_validation_gradients_are_held_once(monkeypatch):
+    monkeypatch.setattr(Ranks, "summed", lambda self, numbers: numbers.clone())
+    run, held = Training(burn_in=0), []
+    size = 2 * sum(value.numel() for value in run.model.parameters())
+
+    def forward(model, batch):
+        tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+        held.append(sum(each.numel() == size for each in tensors))
+        return model(batch[0]), batch[1]
+
+    run.bias.set_epoch(0)
+    run.bias.learn(run.model, run.train, run.validation, forward=forward)
+    assert set(held) == {1}
 
 
 class OneByOne(Subset):

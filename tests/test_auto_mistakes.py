@@ -216,6 +216,15 @@ def test_a_damaged_curve_is_refused():
         run.bias.load_state_dict(state)
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+def test_a_share_of_the_rule_that_is_no_share_is_refused(share):
+    run = Training().epochs(0, 3)
+    state = run.bias.state_dict()
+    state["curve"]["rule_share"].fill_(share)
+    with pytest.raises(ValueError, match=r"`curve rule_share` (is no share|holds a value that is not)"):
+        run.bias.load_state_dict(state)
+
+
 @pytest.mark.parametrize("name", ["weight", "robust_weight", "labels"])
 def test_a_curve_with_negative_numbers_is_refused(name):
     run = Training().epochs(0, 3)

@@ -100,6 +100,21 @@ def test_an_error_of_a_write_is_not_hidden_by_ctrl_c():
     assert isinstance(caught.value.__context__, OSError)
 
 
+def test_a_second_ctrl_c_is_not_lost():
+    """Programs count them: the first one stops after the epoch, the second one at once."""
+    came = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        with until_written():
+            with until_written():
+                os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not came
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert came == [signal.SIGINT] * 2
+
+
 def test_another_thread_writes_as_it_did():
     found = []
 

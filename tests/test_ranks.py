@@ -215,6 +215,27 @@ def test_ranks_learn_the_curve_of_one_rank_where_some_have_no_example(num_valida
     assert max(one) > 1.05
 
 
+def learn_in_wrappers(rank, num_ranks, compiled):
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(30, 4), torch.randint(3, (30,))
+    data = TensorDataset(inputs, targets)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    model = torch.compile(model, backend="eager") if compiled else model
+    bias = ab.ActiveBias("auto", num_instances=30, num_classes=3)
+    bias.set_epoch(0)
+    part = torch.arange(30)[rank::num_ranks]
+    bias.record(part, torch.linspace(0, 1, 30)[part])
+    bias.learn(model, data, Subset(data, range(1)))
+    return bias.curve()[1].tolist()
+
+
+def test_no_rank_of_a_compiled_model_waits_for_the_forward_pass_of_another_rank(tmp_path):
+    """The second rank has no validation example: DistributedDataParallel would wait with its buffers."""
+    compiled, plain = run_ranks(tmp_path, 2, learn_in_wrappers, True), tmp_path / "plain"
+    plain.mkdir()
+    assert compiled == run_ranks(plain, 2, learn_in_wrappers, False)
+
+
 def test_ranks_that_came_in_the_middle_of_an_epoch_are_refused(monkeypatch):
     """Nothing was exchanged in that epoch: every rank would emphasise by a history of its own."""
     bias = make_bias("wtc")

@@ -1,9 +1,10 @@
-"""Keep torch.compile out of functions that change the state."""
+"""Keep torch.compile out of functions that change the state, and out of `bias.learn`."""
 
 import functools
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 import torch
@@ -46,3 +47,13 @@ def keep_out() -> None:
             disable = cast(Callable[..., Callable[..., Any]], torch.compiler.disable)
             takes_reason = "reason" in inspect.signature(disable).parameters  # since torch 2.7
             functions.append(disable(functions[0], **({"reason": REASON} if takes_reason else {})))
+
+
+def as_written() -> AbstractContextManager[object]:
+    """Return a context in which compiled models run as they are written.
+
+    A compiled graph lasts for one backward pass from torch 2.6 on, and `bias.learn` needs two.
+    """
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):  # since torch 2.6
+        return nullcontext()
+    return cast(AbstractContextManager[object], torch.compiler.set_stance("force_eager"))

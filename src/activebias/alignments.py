@@ -7,7 +7,7 @@ import torch
 
 from activebias.evidence import NUM_KNOTS, place_of
 from activebias.indexing import TokenIndex
-from activebias.trust import Trust, number_by_class
+from activebias.trust import Judge, Trust, number_by_class
 
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
@@ -77,11 +77,12 @@ class Sums:
     def __init__(self, parameters: Sequence[torch.Tensor], number: int) -> None:
         """Begin at 0."""
         self._parameters = parameters
-        sizes = [value.numel() for value in parameters]
+        shapes = [_real(value).shape for value in parameters]
+        sizes = [shape.numel() for shape in shapes]
         device = parameters[0].device
         self.flat = torch.zeros(number, sum(sizes), dtype=torch.float32, device=device)
         self._views = [
-            [part.view(value.shape) for part, value in zip(row.split(sizes), parameters, strict=True)]
+            [part.view(shape) for part, shape in zip(row.split(sizes), shapes, strict=True)]
             for row in self.flat
         ]
 
@@ -95,7 +96,7 @@ class Sums:
         for number, (views, factor) in enumerate(zip(self._views, factors, strict=True), 1):
             again = number < len(self._views)
             found = torch.autograd.grad(loss, self._parameters, factor, allow_unused=True, retain_graph=again)
-            used = [(view, new.to_dense()) for view, new in zip(views, found, strict=True) if new is not None]
+            used = [(view, _real(new)) for view, new in zip(views, found, strict=True) if new is not None]
             if used:
                 torch._foreach_add_(*map(list, zip(*used, strict=True)))
 
@@ -115,14 +116,8 @@ def alignments(
     chosen = torch.randperm(sources.num_validation, generator=generator, device="cpu")[:VALIDATION]
 
     device = sources.parameters[0].device
-    judge, directions = trust.judge(members.share, device), Sums(sources.parameters, 2)
-    labels = [torch.empty(0, dtype=torch.int64, device=device)]
-    for examples in sources.batches(chosen[rank::number]):
-        loss, found = sources.validation(examples)
-        directions.add(loss, judge.factors(loss.detach(), found))
-        labels.append(found.flatten())
-    seen = ranks.summed(number_by_class(torch.cat(labels), bias.num_classes))
-    direction = ranks.summed(directions.flat).div_(seen.sum().clamp(min=1))
+    judge = trust.judge(members.share, device)
+    directions, seen = _directions(bias, sources, judge, chosen[rank::number])
 
     sums = torch.zeros(3, NUM_KNOTS, dtype=torch.float64, device=device)
     gradient = Sums(sources.parameters, 1)
@@ -135,9 +130,32 @@ def alignments(
             gradient.add(loss, counts.to(loss.dtype)[None])
             sums[2, knot] += counts.sum()
         if len(drawn):
-            sums[:2, knot] = _inner(direction, gradient.flat[0])
+            sums[:2, knot] = _inner(directions, gradient.flat[0])
     sums = ranks.summed(sums).cpu()
     return sums[:2] / sums[2].clamp(min=1), seen.cpu()
+
+
+def _directions(
+    bias: "ActiveBias", sources: Sources, judge: Judge, examples: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean gradients of both validation losses, as `Sums.flat`, and the number of labels by class.
+
+    `examples` are those of this rank; gradients and labels are those of all ranks.
+    """
+    device = sources.parameters[0].device
+    sums, labels = Sums(sources.parameters, 2), [torch.empty(0, dtype=torch.int64, device=device)]
+    for some in sources.batches(examples):
+        loss, found = sources.validation(some)
+        sums.add(loss, judge.factors(loss.detach(), found))
+        labels.append(found.flatten())
+    seen = bias._ranks.summed(number_by_class(torch.cat(labels), bias.num_classes))
+    return bias._ranks.summed(sums.flat).div_(seen.sum().clamp(min=1)), seen
+
+
+def _real(value: torch.Tensor) -> torch.Tensor:
+    """Return a parameter or a gradient, dense; a complex number is a pair of real numbers."""
+    dense = value.to_dense()
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
 
 
 def _inner(directions: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

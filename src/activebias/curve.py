@@ -129,10 +129,12 @@ class Curve:
             checks.stored(f"curve {name}", state[name], (NUM_KNOTS,), torch.float64)
         checks.stored("curve labels", state["labels"], self.trust.labels.shape, torch.float64)
         checks.stored("curve rule_share", state["rule_share"], (), torch.float64)
-        # Divisors, numbers whose logarithm is taken, and a share.
-        for name in ("weight", "robust_weight", "labels", "rule_share"):
+        # Divisors, and numbers whose logarithm is taken.
+        for name in ("weight", "robust_weight", "labels"):
             if bool((state[name] < 0).any()):
                 raise ValueError(f"The stored `curve {name}` holds a negative value.")
+        if not 0 <= (share := float(state["rule_share"])) <= 1:
+            raise ValueError(f"The stored `curve rule_share` is no share: {share}.")
         for name in ("num_learnt", "last_epoch"):
             if not isinstance(state[name], int) and (name == "num_learnt" or state[name] is not None):
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")

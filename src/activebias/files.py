@@ -51,7 +51,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def until_written() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block.
+    """Let Ctrl-C wait for the end of the block, each time that it is pressed.
 
     `torch.save` into an open file does not expect an exception in the file's `write`: it raises an error of
     its own in place of KeyboardInterrupt, or ends the whole process.
@@ -66,8 +66,8 @@ def until_written() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
+        for each in came:
+            before(*each)
 
 
 def remove_leftovers(path: Path) -> None:

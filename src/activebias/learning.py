@@ -11,6 +11,7 @@ from torch import nn
 
 from activebias import losses
 from activebias._arrays import as_tensor, native
+from activebias._compile import as_written
 from activebias.alignments import MEMBERS, VALIDATION, Members, Sources, alignments
 from activebias.curve import Curve, in_words
 from activebias.epoch_items import epoch_generator
@@ -45,7 +46,8 @@ def learn_curve(
     evaluation.
 
     Args:
-        model: the model in training, on one device (DistributedDataParallel is taken off).
+        model: the model in training, on one device. DistributedDataParallel is taken off, and a compiled
+            model runs as it is written.
         training: the training set in the order of the index, or a DataLoader of it, such as `bias.loader`'s.
         validation: examples of the same form that are not trained on, or a DataLoader of them. Wrong labels
             among them do little harm.
@@ -55,6 +57,7 @@ def learn_curve(
     """
     if not bias.method.learns:
         return
+    model = getattr(model, "_orig_mod", model)  # inside torch.compile's
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     if not isinstance(model, nn.Module):
         raise TypeError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}.")
@@ -267,14 +270,18 @@ def rounds_between(cost: int, num_training: int) -> int:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module into evaluation for a while; cuDNN refuses the gradient of a recurrent net then."""
+    """Put every module into evaluation for a while; compiled ones run as they are written.
+
+    In evaluation cuDNN refuses the gradient of a recurrent net.
+    """
     trained = [module for module in model.modules() if module.training]
     recurrent = any(isinstance(module, nn.RNNBase) for module in trained)
     enabled = torch.backends.cudnn.enabled  # alone: torch's `flags` would set all others to their defaults
     model.eval()
     torch.backends.cudnn.enabled = enabled and not recurrent
     try:
-        yield
+        with as_written():
+            yield
     finally:
         torch.backends.cudnn.enabled = enabled
         for module in trained:

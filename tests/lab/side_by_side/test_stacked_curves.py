@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from activebias import get_method
+from activebias.alignments import MEMBERS
+from activebias.curve import Curve
 from activebias.evidence import DECAY, NUM_KNOTS
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.experiment.splitting import Split
@@ -182,6 +184,40 @@ def test_splits_learn_from_their_validation_parts_and_never_from_the_test_parts(
             alone.train_epoch()
         assert alone.bias._memory.curve.num_learnt > 1
         assert_same(runs[1], position, alone, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_share_of_the_rule_is_that_of_a_curve_alone(dtype, monkeypatch):
+    """Rounds several epochs apart, in which instances harm; torch's default dtype is no matter."""
+    monkeypatch.setattr("activebias.learning.PART", 1.0)
+    recipe, prepared = learnable("qt-cnn")
+    trials = TrialData(recipe, prepared, SEEDS, CPU)
+    curves = SideBySide.begin(
+        trials, [Lane(seed, get_method("auto")) for seed in SEEDS], emphasises=True
+    ).curves
+    alone = [Curve(CPU, 6) for _ in SEEDS]
+
+    def measured(epoch, number, knot, count):
+        generator = torch.Generator().manual_seed(10 * epoch + number)
+        aligned = torch.randn(2, len(SEEDS), NUM_KNOTS, generator=generator, dtype=torch.float64)
+        labels = torch.ones(len(SEEDS), 7, dtype=torch.float64)
+        share, known = count.double() / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
+        for lane, curve in enumerate(alone):
+            curve.learn(aligned[:, lane], labels[lane], share[lane], known[lane], epoch)
+        return aligned, labels
+
+    monkeypatch.setattr(curves, "_alignments", measured)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        for epoch in (0, 7, 11, 30):
+            curves.learn(epoch)
+    finally:
+        torch.set_default_dtype(before)
+    assert [curve.num_learnt for curve in alone] == curves.num_learnt.tolist() == [6, 6]
+    found = torch.stack([curve.rule_share for curve in alone])
+    assert found.min() < 0.5 * 0.9**6  # instances harm
+    torch.testing.assert_close(curves.rule_share, found, rtol=1e-12, atol=0)
 
 
 def test_a_lane_whose_first_round_tells_nothing_learns_as_alone(monkeypatch):

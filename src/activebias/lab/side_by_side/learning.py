@@ -77,7 +77,8 @@ class StackedCurves:
         share, known = count.double() / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
         before, learns = self.num_learnt, due
         num_rounds = torch.where(before > 0, 1, FIRST_ROUNDS)
-        passed = torch.where(before > 0, epoch - self.last_epoch, 1)  # a first epoch has several rounds
+        # A first epoch has several rounds. As floats: with integers a power has torch's default dtype.
+        passed = torch.where(before > 0, epoch - self.last_epoch, 1).double()
         for number in range(FIRST_ROUNDS):
             learns = learns & (number < num_rounds)
             if not bool(learns.any()):
@@ -146,7 +147,7 @@ class StackedCurves:
         return torch.stack(aligned, dim=-1), number_by_class(labels.flatten(1), trials.dataset.num_classes)
 
     def _validation_losses(self, loss: Tensor, labels: Tensor, share: Tensor) -> Tensor:
-        """Return losses with the gradients of those of the validation labels, (losses, lanes, …)."""
+        """Return losses whose gradients are those of the validation losses, (losses, lanes, …)."""
         factors = self.trust.judge(share, loss.device).factors(loss.detach(), labels)
         with torch.enable_grad():
             return factors * loss
