@@ -28,11 +28,12 @@ from auto import shown
 from auto_designs import DESIGNS, Tried
 from torch import nn
 
-from activebias import METHODS, get_method
+from activebias import METHODS
 from activebias.lab.data import Dataset, Examples
 from activebias.lab.experiment.prepared import prepare
 from activebias.lab.experiment.recipe import Noise, Optimiser, Recipe
-from activebias.lab.experiment.sides import Setting
+from activebias.lab.experiment.sides import Setting, find_side
+from activebias.lab.peer_rows import PAIRS
 from activebias.lab.peers import PEERS
 from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.group import burn_in_lanes
@@ -113,7 +114,8 @@ class Curves:
 
     def __init__(self, run, sides):
         self.parts = []
-        for kind, names in ((StackedCurves, ("auto",)), (Tried, DESIGNS)):
+        learning = [side for side in sides if side.split("+")[0] == "auto"]
+        for kind, names in ((StackedCurves, learning), (Tried, DESIGNS)):
             pairs = zip(sides, run.lanes, strict=True)
             lanes = [lane if side in names else Lane(lane.seed, METHODS["scan"]) for side, lane in pairs]
             if any(lane.method.learns for lane in lanes):
@@ -127,9 +129,16 @@ class Curves:
 
 
 def lane_of(side, seed):
-    if side in PEERS:
-        return Lane(seed, METHODS["scan"], Setting(PEERS[side]))
-    return Lane(seed, get_method("auto" if side in DESIGNS else side))
+    found = find_side("auto" if side in DESIGNS else side)
+    return Lane(seed, found.method, found.setting)
+
+
+def place_of(side):
+    """Order sides: lanes that learn, and lanes of a peer, are to be consecutive."""
+    if side in DESIGNS or side in METHODS:
+        return (1 if side in DESIGNS else 0,)
+    method, _, peer = side.rpartition("+")
+    return (2,) if side == "auto" else (3 if method == "auto" else 4, peer != "label-smoothing", peer)
 
 
 def train(path, noise, seed, lanes, sides, rate, epochs):
@@ -185,8 +194,7 @@ def train_all(path, seeds, arguments):
     for noise in arguments.noises:
         have = {side: set(each["best"]) for side, each in stored.get((path.stem, noise), {}).items()}
         sides = [side for side in arguments.sides if not set(seeds) <= have.get(side, set())]
-        # Lanes that learn, and lanes of a peer, are to be consecutive.
-        sides.sort(key=lambda side: (side in PEERS, side in DESIGNS, side == "auto"))
+        sides.sort(key=place_of)
         if not sides:
             continue
         found = []
@@ -266,12 +274,34 @@ def counts(found, side, measure):
             print(f"  than {other}{', corrected for overlap' if overlap else ''}: {' | '.join(texts)}")
 
 
+def summary(found, sides, measure):
+    """Print in how many rows a side is better or worse than scan, and the mean change of the error."""
+    noises = [noise for noise in NOISES if any(row[1] == noise for row in found)]
+    print(f"\n{measure}, {len(found)} rows\n| side | better than scan | worse | {' | '.join(noises)} |")
+    print(f"|---|{'---:|' * (2 + len(noises))}")
+    for side in sides:
+        rows = {
+            row: (each[side][measure], each["scan"][measure]) for row, each in found.items() if side in each
+        }
+        tests = [paired_t_test(*errors) for errors in rows.values()]
+        better, worse = (
+            sum(is_sure(test.p_value) and sign * test.difference > 0 for test in tests) for sign in (-1, 1)
+        )
+        changes = [
+            statistics.fmean(
+                mean(ours) / mean(scan) - 1 for row, (ours, scan) in rows.items() if row[1] == noise
+            )
+            for noise in noises
+        ]
+        print(f"| {side} | {better} | {worse} | {' | '.join(f'{100 * each:+.1f} %' for each in changes)} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", help="names of files; default: all of the folder")
     parser.add_argument("--noises", nargs="+", choices=NOISES, default=list(NOISES))
-    sides = (*METHODS, "auto", *PEERS, *DESIGNS)
+    sides = (*METHODS, "auto", *PEERS, *PAIRS, *DESIGNS)
     parser.add_argument("--sides", nargs="+", choices=sides, default=list(SIDES), metavar="SIDE")
     parser.add_argument("--seeds", type=int, default=10, help="0: only print what is stored")
     parser.add_argument("--first-seed", type=int, default=0)
@@ -287,6 +317,8 @@ def main():
     found, _ = load(arguments.out)
     for measure in MEASURES:
         table(found, arguments.sides, measure)
+    if all("scan" in errors for errors in found.values()):
+        summary(found, [side for side in arguments.sides if side != "scan"], "chosen")
     for side in arguments.sides:
         if side == "auto" or side in DESIGNS:
             for measure in MEASURES:

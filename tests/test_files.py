@@ -63,6 +63,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, folder):
     assert str(caught.value).endswith("): choose another place.")
 
 
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT raise KeyboardInterrupt: the children of a shell's background job ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def a_bias(path):
     return ab.ActiveBias("wtc", num_instances=3, num_classes=2, burn_in=1).save(path)
 
@@ -71,6 +79,7 @@ def a_training(path):
     return Checkpoint(path).write({"epoch": 1})
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("write", [a_bias, a_training])
 def test_ctrl_c_waits_until_a_checkpoint_is_written(tmp_path, monkeypatch, write):
     path = tmp_path / "state.pt"
@@ -89,6 +98,7 @@ def test_ctrl_c_waits_until_a_checkpoint_is_written(tmp_path, monkeypatch, write
         os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_error_of_a_write_is_not_hidden_by_ctrl_c():
     @until_written()
     def fail():
@@ -115,6 +125,7 @@ def test_a_second_ctrl_c_is_not_lost():
     assert came == [signal.SIGINT] * 2
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_another_thread_writes_as_it_did():
     found = []
 

@@ -82,17 +82,24 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
     labels = random.integers(0, 3, 240)
     inputs = random.normal(size=(240, 4)) + labels[:, None]
     np.savez(tmp_path / "blobs.npz", x=inputs.astype(np.float32), y=labels)
-    sides = ("scan", "wd", "we", "wpv", "wtc", "auto", "bounded", "sce")
+    sides = ["scan", "wd", "we", "wpv", "wtc", "auto", "auto+label-smoothing", "we+elr", "bounded", "sce"]
     options = ("--data", tmp_path, "--sides", *sides, "--noises", "clean", "20 % wrong")
     options += ("--epochs", 3, "--out", tmp_path / "unseen.jsonl")
     printed = run("auto_unseen", *options, "--seeds", 2)
     assert printed.startswith("blobs, clean: rate 0.")
     records = [json.loads(line) for line in (tmp_path / "unseen.jsonl").read_text().splitlines()]
-    assert [record["side"] for record in records] == [*sides] * 2
+    assert sorted(record["side"] for record in records) == sorted(2 * sides)
+    assert len({tuple(record["chosen"]) for record in records}) > len(sides)
     assert all(min(each["chosen"]) >= min(each["best"]) for each in records)
     assert "auto, chosen, 2 rows: within one standard error" in printed
     assert run("auto_unseen", *options, "--seeds", 2) in printed, "nothing is trained twice"
     assert run("auto_unseen", *options, "--seeds", 0) in printed
+    change, scan = (
+        np.mean([record["chosen"] for record in records if (record["side"], record["noise"]) == row])
+        for row in (("we+elr", "clean"), ("scan", "clean"))
+    )
+    (line,) = re.findall(r"\| we\+elr \| \d+ \| \d+ \| (\S+) % \|", printed)
+    assert float(line) == pytest.approx(100 * (change / scan - 1), abs=0.051)
 
     changes = ("trusted-class", "careful", "same-step", "careful-same-step")
     options += ("--out", tmp_path / "changes.jsonl", "--sides", *changes, "--epochs", 20)
@@ -276,6 +283,21 @@ def test_costs_of_fewer_instances_than_the_steps_take(script, instances, batch_s
     row = script("scaling").simulate("wpv", instances, batch_size)
     assert row["batch"] == min(batch_size, instances)
     assert min(row[name] for name in ("draw", "weight", "record")) > 0
+
+
+def test_unseen_sets_have_no_copies(run, tmp_path):
+    folder = tmp_path / "data" / "balanced" / "processed"
+    folder.mkdir(parents=True)
+    inputs, labels = np.arange(20, dtype=np.int8).reshape(10, 2) // 4, np.arange(10) % 3 + 5
+    parts = {"x_train": inputs[:7], "y_train": labels[:7], "x_test": inputs[7:], "y_test": labels[7:]}
+    for name in ("chess", "marketing", "penbased", "ring", "segment", "texture", "twonorm"):
+        np.savez(folder / f"{name}.npz", **{f"fold0-{part}": value for part, value in parts.items()})
+    printed = run("unseen_sets", "--package", tmp_path, "--out", tmp_path / "sets")
+    assert printed.startswith("chess: 5 rows, 2 features, 3 classes")
+    made = np.load(tmp_path / "sets" / "ring.npz")
+    assert (made["x"].shape, made["x"].dtype, made["y"].dtype) == ((5, 2), np.float32, np.int64)
+    assert len(np.unique(made["x"], axis=0)) == 5
+    assert set(made["y"]) == {0, 1, 2}
 
 
 def test_step_of_a_language_model(script, monkeypatch, capsys):
