@@ -129,7 +129,8 @@ def _filled(text: str) -> str:
 _PAIRS = """
 A pair is a method and a peer together: the loss of the peer, weighed by the method. The table compares each
 pair with the method alone and with the peer alone. Each of the three has its own search. Differences of the
-test error are paired by seed, with the p-value after Holm's correction over the column; bold below 0.05."""
+test error are paired by seed, with the p-value after Holm's correction over the column; bold below 0.05.
+After "med" a trial failed, and medians and ranks are used (see [the protocol](#the-protocol))."""
 
 _CONFIRMED = """
 WE+ELR and auto+label-smoothing were chosen among eight pairs, by the test errors of seeds 0 to 9 of digits.
