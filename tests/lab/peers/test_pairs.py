@@ -56,3 +56,32 @@ def test_pairs_without_a_trained_half_have_no_difference(tmp_path):
     assert row[5].text != "–"
     assert row[7].text.startswith("-0.25 (")
     assert pair_table(ResultStore(tmp_path / "nothing")).rows == ()
+
+
+def test_the_page_shows_the_stored_errors_on_unseen_data():
+    found = {}
+    for line in (ROOT / "results" / "auto" / "unseen-pairs.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        errors = found.setdefault((record["set"], record["noise"]), {})
+        errors[record["side"]] = np.array(record["chosen"])
+    assert len(found) == 28
+    page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+    shown = {}
+    for line in page.split("| side | better than Scan | worse |")[1].split("\n\n")[0].splitlines()[2:]:
+        side, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        shown[side.lower()] = [float(cell.rstrip(" %")) for cell in cells]
+    assert shown.keys() == next(iter(found.values())).keys() - {"scan"}
+    for side, cells in shown.items():
+        tests = [stats.ttest_rel(errors[side], errors["scan"]) for errors in found.values()]
+        expected = [
+            sum(test.pvalue < 0.05 and sign * test.statistic > 0 for test in tests) for sign in (-1, 1)
+        ]
+        for noise in ("clean", "20 % wrong", "40 % wrong", "30 % flipped"):
+            rows = [errors for (_, kind), errors in found.items() if kind == noise]
+            changes = [errors[side].mean() / errors["scan"].mean() - 1 for errors in rows]
+            expected.append(100 * np.mean(changes))
+        assert cells == pytest.approx(expected, abs=0.051), side
+    card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
+    for name, side in (("`auto`", "auto"), ("`auto` with label smoothing", "auto+label-smoothing")):
+        (line,) = (each for each in card.splitlines() if each.startswith(f"| {name} | 1"))
+        assert [float(cell.strip(" %")) for cell in line.strip("|").split("|")[1:]] == shown[side]
