@@ -32,7 +32,7 @@ def test_a_table():
     assert "own-wine: 2 splits into 106 training, 36 validation and 36 test rows." in said
     assert "Nadeau and Bengio" in said
     assert "Figure: runs/figures/own-wine.png. Results: runs/own-wine.jsonl." in said
-    for method in ("scan", "we", "wpv", "wtc"):
+    for method in ("scan", "we", "wtc", "wtc+label-smoothing"):
         assert f"{method} " in result.stdout
     assert Path("runs/figures/own-wine.png").stat().st_size > 10_000
     assert "split 2: test error scan" in result.stderr

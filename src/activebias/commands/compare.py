@@ -55,7 +55,8 @@ def compare(
         str | None,
         typer.Option(
             "--methods",
-            help="Methods, separated by commas (default: the recipe's; for own data scan,wtc,wpv,we).",
+            help="Methods, separated by commas (default: the recipe's; for own data "
+            "scan,wtc,wtc+label-smoothing,we).",
         ),
     ] = None,
     trials: NumTrials = None,
