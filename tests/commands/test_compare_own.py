@@ -96,6 +96,10 @@ def test_a_class_of_two_rows_and_a_column_of_words():
         (("--csv", "wine.csv", "--target", "target", "--trials", 3), "Use `--splits`"),
         (("digits", "--minutes", 3), "`--minutes` is for own data"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "scan,wvp"), "Did you mean 'wpv'"),
+        (
+            ("--csv", "wine.csv", "--target", "target", "--search"),
+            "another `optimiser` for each learning rate",
+        ),
         (("--csv", "wine.csv", "--target", "target", "--methods", "wtc"), "such as scan,wtc"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "wtc,we"), "such as scan,wtc"),
         (("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--burn-in", 3), "leaves no epoch"),

@@ -150,9 +150,14 @@ def compare(
     show(f"Results: {place.store.path(recipe.name)}.")
 
 
+_INSTEAD = {
+    "--trials": " Use `--splits`.",
+    "--search": " In Python, give `activebias.compare` another `optimiser` for each learning rate.",
+}
+
+
 def _refuse(options: dict[str, Any], kind: str) -> None:
     """Refuse options that are for the other kind of data."""
     for name, value in options.items():
         if value is not None:
-            more = " Use `--splits`." if name == "--trials" else ""
-            raise typer.BadParameter(f"`{name}` is for {kind}.{more}")
+            raise typer.BadParameter(f"`{name}` is for {kind}.{_INSTEAD.get(name, '')}")

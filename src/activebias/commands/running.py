@@ -11,6 +11,7 @@ from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side
+from activebias.lab.peer_table import side_title
 from activebias.lab.result_tables import display_name
 from activebias.lab.trials import (
     Spread,
@@ -91,8 +92,13 @@ def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
 
     def on_result(result: TrialResult) -> None:
         nonlocal count
-        text = f"{result.recipe}, trial {result.seed}, {display_name(result.method)}: "
-        text += f"best test error {result.best_test_error:.2f} %, {result.seconds:.1f} s"
+        text = f"{result.recipe}, trial {result.seed}, {side_title(result.method)}"
+        text += f" ({result.rule})" if result.rule else ""
+        # A search decides by the validation error.
+        has_validation = result.validation_error is not None
+        error = result.best_validation_error if has_validation else result.best_test_error
+        kind = "lowest validation" if has_validation else "best test"
+        text += f": {kind} error {error:.2f} %, {result.seconds:.1f} s"
         if result.recipe == recipe:
             count += 1
             text += f" ({count} of {num_results}{progress.and_left()})"

@@ -342,6 +342,10 @@ def test_the_command_searches(tmp_path):
     assert result.exit_code == 0, result.output
     assert "GCE" in result.output
     assert "12×2" in result.output
+    told = CliRunner().invoke(app, [*arguments[:-3], "--device", "cpu", "--seed", "50"]).stderr
+    assert re.search(
+        r"digits, trial 50, GCE \(q 0\.\d.*\): lowest validation error [\d.]+ %, .* s \(3 of 4\)", told
+    )
     plain = CliRunner().invoke(app, ["compare", "digits", "--methods", "scan,sce,wtc+sce", *options])
     assert plain.exit_code == 0, plain.output
     assert "wtc+sce" in plain.output
