@@ -35,7 +35,7 @@ app = typer.Typer()
 
 Search = Annotated[
     bool,
-    typer.Option("--search", help="First search each method's settings on a part of the training data."),
+    typer.Option("--search", help="Search each method's learning rate and parameter on validation data."),
 ]
 
 
@@ -90,8 +90,8 @@ def compare(
     """Compare methods with their baselines: on a recipe of the paper, or on your own data.
 
     Methods may be the paper's (wtc), auto, peers (gce) or both (wtc+gce). With --search every one of them
-    gets the same search of its learning rate and its parameter, on a validation part of a recipe's training
-    data.
+    gets the same search of its learning rate and its parameter, decided on validation data: of a recipe once
+    and in short runs, of own data in every split.
     """
     sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
     given = [name for name, value in sources.items() if value is not None]
@@ -100,7 +100,7 @@ def compare(
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
     if recipe_name is None:
         _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
-        _refuse({"--search": search or None, "--devices": devices, "--ray": ray}, "recipes")
+        _refuse({"--devices": devices, "--ray": ray}, "recipes")
         if (csv is None) != (target is None):
             refuse_without_target(csv)
         from activebias.commands.compare_own import Source, compare_own
@@ -112,6 +112,7 @@ def compare(
             minutes=minutes,
             epochs=epochs,
             burn_in=burn_in,
+            search=search,
             out=out,
             device=device,
             side_by_side=side_by_side,
@@ -150,10 +151,7 @@ def compare(
     show(f"Results: {place.store.path(recipe.name)}.")
 
 
-_INSTEAD = {
-    "--trials": " Use `--splits`.",
-    "--search": " In Python, give `activebias.compare` another `optimiser` for each learning rate.",
-}
+_INSTEAD = {"--trials": " Use `--splits`."}
 
 
 def _refuse(options: dict[str, Any], kind: str) -> None:

@@ -68,6 +68,7 @@ def compare_own(
     minutes: float | None,
     epochs: int | None,
     burn_in: int | None,
+    search: bool,
     out: Path,
     device: str,
     side_by_side: int | None,
@@ -102,6 +103,7 @@ def compare_own(
         minutes=minutes,
         quiet=quiet or as_json,
         examples=_EXAMPLES[own.kind],
+        search=search,
     )
     _tell(found, place, as_json=as_json)
 
@@ -118,6 +120,8 @@ def _tell(found: SplitComparison, place: "Place", *, as_json: bool) -> None:
         say(f"Warning: {warning}")
     show("")
     show(found.verdict)
+    if found.next_step:
+        show(found.next_step)
     show(f"Figure: {figure}. Results: {found.store}.")
 
 

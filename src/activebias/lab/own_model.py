@@ -36,6 +36,7 @@ def compare(
     batch_size: int | None = None,
     optimiser: Optimiser | None = None,
     window: int | None = None,
+    search: bool = False,
     noise: Noise | str | float | None = None,
     validation: float = 0.2,
     test: float = 0.2,
@@ -72,6 +73,8 @@ def compare(
         batch_size: by default 64, or less for small data: about 20 batches an epoch, of at least 8.
         optimiser: by default Adam with learning rate 0.002.
         window: as in `activebias.ActiveBias`.
+        search: train every method with the learning rate times 1/3, 1, 3 and 10, and a peer with two or
+            three values of its parameter; in each split the setting with the lowest validation error counts.
         noise: label noise for the training labels: a `Noise`, or a value as on the command line, such as
             0.1 or "uniform_other:0.2". The labels of the other parts stay as they are.
         validation, test: the shares of the examples in these parts.
@@ -125,6 +128,7 @@ def compare(
         minutes=minutes,
         listener=listener,
         quiet=quiet,
+        search=search,
     )
     for warning in found.warnings:
         warnings.warn(warning, MemorisationWarning, stacklevel=2)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, NamedTuple, final
 
+from activebias import Method
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
@@ -28,15 +29,18 @@ SEARCHED_PART: Final = 0.4
 SEARCH_SEEDS: Final = (1000,)
 
 
-def candidates(name: str) -> list[Side]:
-    """Return the sides that a search tries for a method or peer.
+def candidates(side: str | Method | Side) -> list[Side]:
+    """Return the sides that a search tries for a method or peer, the nearest to the given rate first.
+
+    Of equal validation errors the first counts.
 
     >>> [len(candidates(name)) for name in ("scan", "wtc", "gce", "wtc+sce")]
     [4, 4, 12, 12]
     """
-    method, setting = find_side(name)
+    method, setting = find_side(side)
     values = (0.0,) if setting.peer is None else setting.peer.values
-    return [Side(method, Setting(setting.peer, value, rate)) for value in values for rate in RATES]
+    sides = [Side(method, Setting(setting.peer, value, rate)) for value in values for rate in RATES]
+    return sorted(sides, key=lambda side: abs(math.log(side.setting.rate)))
 
 
 class Unit(NamedTuple):
@@ -92,8 +96,7 @@ class Protocol:
             runs = [[stored.get(side.key(seed)) for seed in self.search_seeds] for side in tried]
             if all(chain(*runs)):
                 errors = [_validation_error([run for run in each if run is not None]) for each in runs]
-                # Equal errors: the setting nearest to the recipe's.
-                best = min(range(len(tried)), key=lambda k: (errors[k], abs(math.log(tried[k].setting.rate))))
+                best = min(range(len(tried)), key=errors.__getitem__)
                 models = len(tried) * len(self.search_seeds)
                 found[name] = Chosen(tried[best], errors[best], models, recipe.epochs)
         return found

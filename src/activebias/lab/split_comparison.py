@@ -1,24 +1,29 @@
 """Methods compared over repeated splits of a user's data: results, table, verdict and figure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from activebias import Method
+from activebias.internal import ALL_METHODS
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.sides import find_side
+from activebias.lab.experiment.sides import Setting, find_side
 from activebias.lab.experiment.splitting import Split, split_rows
+from activebias.lab.protocol import RATES, candidates
 from activebias.lab.result_tables import Cell, TextTable
-from activebias.lab.significance import our_finding
-from activebias.lab.split_trials import measure_of, run_splits
+from activebias.lab.significance import Comparison, our_finding
+from activebias.lab.split_trials import best_by_method, measure_of, run_splits
 from activebias.lab.split_verdict import (
     POWER,
     SplitVerdict,
     judge,
+    listing,
     memorising_splits,
     splits_in_burn_in,
 )
@@ -32,12 +37,14 @@ if TYPE_CHECKING:
 class SplitComparison:
     """The results of a comparison over repeated splits.
 
-    `results` has one entry per finished split and method. `sizes` are the numbers of examples in the
-    training, validation and test part of the first split. `warnings` say why the numbers may mislead.
+    `results` has one entry per finished split and method, and `settings` the setting of each; `searched`
+    says whether a search chose it. `sizes` are the numbers of examples in the training, validation and test
+    part of the first split. `warnings` say why the numbers may mislead.
     """
 
     name: str
     results: tuple[TrialResult, ...]
+    settings: tuple[Setting, ...]
     split: Split
     num_wanted: int
     sizes: tuple[int, int, int]
@@ -45,6 +52,7 @@ class SplitComparison:
     store: Path
     warnings: tuple[str, ...] = ()
     examples: str = "examples"
+    searched: bool = False
 
     @property
     def num_splits(self) -> int:
@@ -61,30 +69,53 @@ class SplitComparison:
         """The findings in a sentence or two."""
         return self.judged.sentence()
 
+    @property
+    def next_step(self) -> str:
+        """How to train with the method of the lowest error, if it is better than its baseline; else empty."""
+        better = [item for item in self.judged.tested if our_finding(item) == "better"]
+        if not better:
+            return ""
+        best = min(better, key=lambda item: item.mean).method
+        setting, _ = self._usual_setting(best)
+        return f"Next: in a loop of your own, train with {_recommendation(best, setting)}."
+
     def table(self) -> TextTable:
         """Return the methods with their test errors, differences and tests."""
         judged = self.judged
-        rows = []
-        for item in judged.items:
-            epochs = [result.chosen_epoch for result in self.results if result.method == item.method]
-            test, gain = item.test, judged.smallest_gain.get(item.method)
-            error = f"{item.mean:.2f}" + ("" if item.stderr is None else f" ± {item.stderr:.2f}")
-            difference = "–"
-            if test is not None and test.difference is not None:
-                difference = f"{test.difference:+.2f}"
-                difference += "" if test.stderr is None else f" ± {test.stderr:.2f}"
-            rows.append(
-                (
-                    Cell(item.method),
-                    Cell(error, item.significant),
-                    Cell(difference, item.significant),
-                    Cell("–" if item.p_holm is None else f"{item.p_holm:.3f}"),
-                    Cell("–" if gain is None else f"{gain:.2f}"),
-                    Cell(f"{sum(epochs) / len(epochs):.0f}"),
-                )
-            )
-        columns = ("method", f"{self.measure} %", "- baseline", "p Holm", "smallest gain seen", "mean epoch")
-        return TextTable(self.name, columns, tuple(rows), ())
+        lines = [self._line(item, judged.smallest_gain.get(item.method)) for item in judged.items]
+        return TextTable(self.name, tuple(lines[0]), tuple(tuple(line.values()) for line in lines), ())
+
+    def _line(self, item: Comparison, gain: float | None) -> dict[str, Cell]:
+        """Return the line of a method in the table, by column."""
+        epochs = [result.chosen_epoch for result in self.results if result.method == item.method]
+        error = f"{item.mean:.2f}" + ("" if item.stderr is None else f" ± {item.stderr:.2f}")
+        difference = "–"
+        if item.test is not None and item.test.difference is not None:
+            difference = f"{item.test.difference:+.2f}"
+            difference += "" if item.test.stderr is None else f" ± {item.test.stderr:.2f}"
+        setting = {"setting": Cell(self._setting_text(item.method))} if self.searched else {}
+        return {
+            "method": Cell(item.method),
+            **setting,
+            f"{self.measure} %": Cell(error, item.significant),
+            "- baseline": Cell(difference, item.significant),
+            "p Holm": Cell(_p_text(item.p_holm)),
+            "smallest gain seen": Cell("–" if gain is None else f"{gain:.2f}"),
+            "mean epoch": Cell(f"{sum(epochs) / len(epochs):.0f}"),
+        }
+
+    def _usual_setting(self, method: str) -> tuple[Setting, int]:
+        """Return the setting of a method in most splits, and their number."""
+        pairs = zip(self.results, self.settings, strict=True)
+        ((setting, number),) = Counter(each for result, each in pairs if result.method == method).most_common(
+            1
+        )
+        return setting, number
+
+    def _setting_text(self, method: str) -> str:
+        setting, number = self._usual_setting(method)
+        text = setting.rule.replace("learning rate", "rate") or "rate × 1"
+        return text if number == self.num_splits else f"{text} ({number} of {self.num_splits})"
 
     @property
     def title(self) -> str:
@@ -104,6 +135,7 @@ class SplitComparison:
         if any(item.significant for item in self.judged.items):
             notes.append("*: differs from its baseline, p < 0.05.")
         notes.append("Errors are those of the epoch with the lowest validation error, mean ± standard error.")
+        notes += self._search_notes() if self.searched else []
         if number := splits_in_burn_in(self.results):
             notes.append(
                 f"In {number} of {self.num_splits} splits the epoch is in the burn-in, where all methods are "
@@ -118,17 +150,36 @@ class SplitComparison:
             )
         return notes
 
+    def _search_notes(self) -> list[str]:
+        """Return sentences about the search of the settings."""
+        ends = sum(setting.rate in (min(RATES), max(RATES)) for setting in self.settings)
+        rates = ", ".join(f"{rate:.3g}" for rate in RATES)
+        return [
+            f"In every split each method was trained with the learning rate × {rates}, and a peer with each "
+            "value of its parameter. The setting with the lowest validation error counts.",
+            *(
+                [
+                    f"{ends} of {len(self.settings)} times the lowest or the highest rate was best: a better "
+                    "rate may lie beyond."
+                ]
+                if ends
+                else []
+            ),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as one object for JSON."""
         return {
             "name": self.name,
             "verdict": self.verdict,
+            "next": self.next_step or None,
             "measure": self.measure,
             "splits": self.num_splits,
             "splits_wanted": self.num_wanted,
             "sizes": dict(zip(("train", "validation", "test"), self.sizes, strict=True)),
             "test": "paired t-test, Nadeau-Bengio variance, Holm",
             "power": POWER,
+            "rates_searched": list(RATES) if self.searched else None,
             "methods": self.judged.to_dict(),
             "trials": [
                 {
@@ -137,8 +188,9 @@ class SplitComparison:
                     "epoch": result.chosen_epoch,
                     "test_error": result.chosen_test_error,
                     "validation_error": result.best_validation_error,
+                    "setting": setting.rule or None,
                 }
-                for result in self.results
+                for result, setting in zip(self.results, self.settings, strict=True)
             ],
             "warnings": list(self.warnings),
             "store": str(self.store),
@@ -158,7 +210,8 @@ class SplitComparison:
 
     def __str__(self) -> str:
         """Return the table and the verdict."""
-        return "\n".join([self.table().to_text(), *self.notes(), "", self.verdict])
+        ending = [self.verdict, *([self.next_step] if self.next_step else [])]
+        return "\n".join([self.table().to_text(), *self.notes(), "", *ending])
 
 
 def compare_splits(
@@ -171,21 +224,26 @@ def compare_splits(
     listener: Listener | None = None,
     quiet: bool = False,
     examples: str = "examples",
+    search: bool = False,
 ) -> SplitComparison:
     """Train the methods of a recipe with a `split` on all splits of the data set, and compare them.
 
-    `examples` is the plural noun of the data's examples.
+    With `search`, every split trains every method with all its `candidates`, and the one with the lowest
+    validation error counts. `examples` is the plural noun of the data's examples.
     """
     if recipe.split is None:
         raise ValueError("Expected `recipe` to have a split.")
     _check(recipe, dataset, methods)
     parts = split_rows(dataset.train, recipe.split, 0)
-    results = run_splits(
-        recipe, dataset, methods, place=place, minutes=minutes, listener=listener, quiet=quiet
+    sides = list(chain(*map(candidates, methods))) if search else list(map(find_side, methods))
+    results = best_by_method(
+        run_splits(recipe, dataset, sides, place=place, minutes=minutes, listener=listener, quiet=quiet)
     )
+    settings = {(side.name, side.rule): side.setting for side in sides}
     return SplitComparison(
         name=recipe.name,
         results=tuple(results),
+        settings=tuple(settings[result.method, result.rule] for result in results),
         split=recipe.split,
         num_wanted=recipe.trials,
         sizes=(len(parts.train), len(parts.validation), len(parts.test)),
@@ -193,6 +251,7 @@ def compare_splits(
         store=place.store.path(recipe.name),
         warnings=_memorisation(results),
         examples=examples,
+        searched=search,
     )
 
 
@@ -210,6 +269,35 @@ def _check(recipe: Recipe, dataset: Dataset, methods: Sequence[str | Method]) ->
             f"Method {drawing[0]!r} draws single instances, but the words of a sentence train together: use "
             "scan, wd, we, wpv, wtc or auto."
         )
+
+
+def _p_text(p_value: float | None) -> str:
+    if p_value is None:
+        return "–"
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _recommendation(name: str, setting: Setting) -> str:
+    """Return how to train with a method or peer of this name and setting.
+
+    >>> from activebias.lab.peers import PEERS
+    >>> _recommendation("wtc+label-smoothing", Setting(PEERS["label-smoothing"], 0.2, rate=3))
+    '`activebias.ActiveBias("wtc", …)`, `label_smoothing=0.2` and 3 times the learning rate'
+    >>> _recommendation("gce", Setting(PEERS["gce"]))
+    'gce (q 0.7, see docs/peers.md)'
+    """
+    peer, parts = setting.peer, []
+    if peer is None or peer.name != name:
+        method = name.partition("+")[0]
+        quoted = f'"{method}"' if method in ALL_METHODS else method
+        parts.append(f"`activebias.ActiveBias({quoted}, …)`")
+    if peer is not None and peer.name == "label-smoothing":
+        parts.append(f"`label_smoothing={setting.value:g}`")
+    elif peer is not None:
+        parts.append(f"{peer.name} ({peer.parameter} {setting.value:g}, see docs/peers.md)")
+    if setting.rate != 1:
+        parts.append(f"{setting.rate:.3g} times the learning rate")
+    return listing(parts)
 
 
 def _memorisation(results: Sequence[TrialResult]) -> tuple[str, ...]:

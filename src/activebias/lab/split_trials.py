@@ -1,7 +1,7 @@
 """Methods × repeated splits of a user's data: trained in whole splits, within a budget of minutes."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, final
@@ -26,6 +26,16 @@ _GRACE: Final = 1.25
 def measure_of(recipe: Recipe) -> str:
     """Return what the test part measures."""
     return "test error" if recipe.metric == "error" else "100 - F1"
+
+
+def best_by_method(results: Iterable[TrialResult]) -> list[TrialResult]:
+    """Return one result for every split and method: that with the lowest validation error, else the first."""
+    best: dict[tuple[int, str], TrialResult] = {}
+    for result in results:
+        known = best.setdefault((result.seed, result.method), result)
+        if result.best_validation_error < known.best_validation_error:
+            best[result.seed, result.method] = result
+    return list(best.values())
 
 
 class _OutOfTimeError(Exception):
@@ -60,7 +70,7 @@ class Budget:
 def run_splits(
     recipe: Recipe,
     dataset: Dataset,
-    methods: Sequence[str | Method],
+    methods: Sequence[str | Method | Side],
     *,
     place: Place,
     minutes: float | None = None,
@@ -69,8 +79,9 @@ def run_splits(
 ) -> list[TrialResult]:
     """Train every method on every split, and return the results of the finished splits.
 
-    Splits with stored results are not trained again. With a budget of `minutes`, fewer splits may be
-    finished; all methods have the same splits. Raises if not one split can be finished.
+    The results are in the order of the splits, then of the methods. Splits with stored results are not
+    trained again. With a budget of `minutes`, fewer splits may be finished; all methods have the same splits.
+    Raises if not one split can be finished.
     """
     budget = Budget.of_minutes(minutes)
     resolved = [find_side(method) for method in methods]
@@ -172,7 +183,7 @@ def _listening(
 
 def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Side]], progress: Progress) -> Listener:
     """Return a listener with a line for every finished split, and lines in between."""
-    errors: dict[int, dict[str, float]] = {}
+    results: dict[int, list[TrialResult]] = {}
     finished = recipe.trials - len(missing)
 
     def on_epoch(done: EpochDone) -> None:
@@ -183,11 +194,12 @@ def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Side]], progress: Prog
 
     def on_result(result: TrialResult) -> None:
         nonlocal finished
-        found = errors.setdefault(result.seed, {})
-        found[result.method] = result.chosen_test_error
+        found = results.setdefault(result.seed, [])
+        found.append(result)
         if len(found) == len(missing[result.seed]):
             finished += 1
-            texts = ", ".join(f"{name} {error:.1f}" for name, error in found.items())
+            best = best_by_method(found)
+            texts = ", ".join(f"{each.method} {each.chosen_test_error:.1f}" for each in best)
             progress.log(
                 f"{recipe.name}, split {result.seed + 1}: {measure_of(recipe)} {texts} % "
                 f"({finished} of {recipe.trials} splits{progress.and_left()})"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from activebias.internal import FEW_EPOCHS, memorises
-from activebias.lab.experiment.results import TrialResult, of_latest_rules
+from activebias.lab.experiment.results import TrialResult
 from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
@@ -56,14 +56,14 @@ class SplitVerdict:
         if equal:
             verb = "differs" if len(equal) == 1 else "differ"
             texts.append(
-                f"{_listing(equal)} {verb} from the baseline by the same number in every split, which makes "
+                f"{listing(equal)} {verb} from the baseline by the same number in every split, which makes "
                 "a test impossible: use more splits"
             )
         same = [item for item in self.tested if not item.significant and item.p_holm is not None]
         if same:
             gains = [gain for item in same if (gain := self.smallest_gain[item.method]) is not None]
             limit = f": a gain below {_range(gains)} would not be seen with {splits}" if gains else ""
-            names = f" for {_listing([item.method for item in same])}" if texts else ""
+            names = f" for {listing([item.method for item in same])}" if texts else ""
             texts.append(f"{'no' if texts else 'No'} difference seen{names}{limit}")
         return "; ".join(texts) + "."
 
@@ -104,7 +104,7 @@ def judge(results: Sequence[TrialResult], overlap: float) -> SplitVerdict:
     `overlap` is the number of test examples per other example of a split.
     """
     values: dict[str, dict[int, float]] = {}
-    for result in of_latest_rules(results):
+    for result in results:
         values.setdefault(result.method, {})[result.seed] = result.chosen_test_error
     baselines = {method: baseline_of(method, values) for method in values}
     tests = {
@@ -202,5 +202,10 @@ def _range(gains: Sequence[float]) -> str:
     return f"{low} to {high} points, depending on the method,"
 
 
-def _listing(names: Sequence[str]) -> str:
+def listing(names: Sequence[str]) -> str:
+    """Return names as words of a sentence.
+
+    >>> listing(["wd", "we", "wtc"])
+    'wd, we and wtc'
+    """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
