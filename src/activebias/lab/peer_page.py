@@ -19,6 +19,7 @@ from activebias.lab.peer_rows import num_trials, peer_rows, steps_an_epoch
 from activebias.lab.peer_table import failed_notes, protocol_table, side_title
 from activebias.lab.peers import PEERS, Peer
 from activebias.lab.protocol import RATES, SEARCH_SEEDS, Protocol
+from activebias.lab.result_tables import listing
 
 _WIDTH = 110
 _FIGURE: Final = "figures/peers.png"
@@ -86,21 +87,27 @@ def _row(protocol: Protocol, store: ResultStore) -> list[str]:
 
 
 def _facts(recipe: Recipe, trials: Sequence[TrialResult]) -> str:
+    """Return sentences about the trials of a row; those of each machine have a sentence of their own."""
     seeds, steps = _seeds(trials), steps_an_epoch(recipe)
-    seconds = math.fsum(result.seconds for result in trials) / len(trials)
     planned = "" if len(seeds) >= num_trials(recipe) else f" of {num_trials(recipe)} planned"
-    together = [
-        str(number) for number in sorted({result.details.get("side_by_side", 1) for result in trials})
-    ]
     parts = [
         f"{recipe.title}.",
         f"{len(seeds)} trials{planned} (seeds {seeds[0]} to {seeds[-1]}),",
         f"{recipe.epochs} epochs of {steps} steps with {recipe.batch_size} instances.",
-        f"{', '.join(sorted({_machine(result) for result in trials}))};",
-        f"{' and '.join(filter(None, (', '.join(together[:-1]), together[-1])))} models side by side.",
-        f"A model's share of the group's time is {seconds:.1f} s a trial",
-        f"and {1000 * seconds / (recipe.epochs * steps):.2f} ms a step.",
     ]
+    by_machine: dict[str, list[TrialResult]] = {}
+    for result in trials:
+        by_machine.setdefault(_machine(result), []).append(result)
+    for machine, group in sorted(by_machine.items()):
+        seconds = math.fsum(result.seconds for result in group) / len(group)
+        together = sorted({result.details.get("side_by_side", 1) for result in group})
+        sides = listing([side_title(name) for name in dict.fromkeys(result.method for result in group)])
+        parts += [
+            f"{machine}{f', {sides}' if len(by_machine) > 1 else ''};",
+            f"{listing(list(map(str, together)))} models side by side.",
+            f"A model's share of the group's time is {seconds:.1f} s a trial",
+            f"and {1000 * seconds / (recipe.epochs * steps):.2f} ms a step.",
+        ]
     return " ".join(parts)
 
 

@@ -368,3 +368,12 @@ def _p_text(p_value: float | None) -> str:
     if p_value is None:
         return _NOTHING
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return names as words of a sentence.
+
+    >>> listing(["wd", "we", "wtc"])
+    'wd, we and wtc'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -16,14 +16,13 @@ from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Setting, find_side
 from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.protocol import RATES, candidates
-from activebias.lab.result_tables import Cell, TextTable
+from activebias.lab.result_tables import Cell, TextTable, listing
 from activebias.lab.significance import Comparison, our_finding
 from activebias.lab.split_trials import best_by_method, measure_of, run_splits
 from activebias.lab.split_verdict import (
     POWER,
     SplitVerdict,
     judge,
-    listing,
     memorising_splits,
     splits_in_burn_in,
 )

@@ -6,6 +6,7 @@ from typing import Any, Final, final
 
 from activebias.internal import FEW_EPOCHS, memorises
 from activebias.lab.experiment.results import TrialResult
+from activebias.lab.result_tables import listing
 from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
@@ -200,12 +201,3 @@ def _range(gains: Sequence[float]) -> str:
     if max(gains) < 1.5 * min(gains):
         return f"{high} points"
     return f"{low} to {high} points, depending on the method,"
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names as words of a sentence.
-
-    >>> listing(["wd", "we", "wtc"])
-    'wd, we and wtc'
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
