@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def facts(folder, other_machine=()):
-    """Return the first paragraph of digits-40, with trials of some sides as if another machine trained them."""
+    """Return the first paragraph of digits-40; `other_machine` names sides that an H200 has trained."""
     stored = ROOT / "results" / "peers" / "digits-40.jsonl"
     with (folder / "digits-40.jsonl").open("w") as file:
         for line in map(json.loads, stored.read_text().splitlines()):
