@@ -22,6 +22,7 @@ import torch
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.sides import Missing
 from activebias.lab.shares import (
     Event,
     Share,
@@ -31,7 +32,7 @@ from activebias.lab.shares import (
     tell,
     told_by,
 )
-from activebias.lab.trials import Missing, count_epochs
+from activebias.lab.trials import count_epochs
 
 # A share whose processes were killed so often is probably the cause.
 _MOST_KILLS = 3

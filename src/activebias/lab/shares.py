@@ -10,9 +10,9 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.sides import find_side
+from activebias.lab.experiment.sides import Missing, find_side
 from activebias.lab.side_by_side import in_groups, lanes_of
-from activebias.lab.trials import Missing, count_epochs, missing_runs, train_trials
+from activebias.lab.trials import count_epochs, missing_runs, train_trials
 
 Event = tuple[str, Any]
 """The name of a listener's function, and its argument."""
