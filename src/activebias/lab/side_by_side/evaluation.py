@@ -126,5 +126,5 @@ def _entity_errors(stack: Stack, part: _Part, trial: Tensor | None, scorer: Enti
         inputs = [tensor[place, :longest] for tensor in part.inputs]
         tags[:, place, :longest] = stack.predict(inputs).argmax(-1).short()
     true = part.targets if trial is None else part.targets[trial]
-    scores = scorer.score_many(true, tags, ignore_index=IGNORE)
+    scores = scorer.score_many(true, tags)
     return torch.tensor([100 * (1 - score.f1) for score in scores], dtype=torch.float64)
