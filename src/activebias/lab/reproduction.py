@@ -17,7 +17,7 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import METRICS, TrialResult
 from activebias.lab.experiment.store import ResultStore
 from activebias.lab.figures import convergence_figure, save_figure
-from activebias.lab.paper import paper_rows, paper_value
+from activebias.lab.paper import paper_metrics, paper_rows, paper_value
 from activebias.lab.result_tables import (
     METRIC_TITLES,
     TextTable,
@@ -77,13 +77,7 @@ class PaperRow:
     @property
     def metrics(self) -> list[str]:
         """The metrics that the paper prints for the row."""
-        methods = {result.method for result in self.results}
-        row = self.recipe.row or ""
-        return [
-            metric
-            for metric in METRICS
-            if any(paper_value(row, method, metric) is not None for method in methods)
-        ]
+        return paper_metrics(self.recipe.row or "", {result.method for result in self.results})
 
     def findings(self, metric: str, stderr_of: str | None = None) -> list[tuple[Finding, Finding]]:
         """Return our finding and the paper's finding for every comparison."""
