@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from activebias.internal import IGNORED
 from activebias.own.data import (
     OwnData,
     Validation,
@@ -24,7 +25,7 @@ from activebias.own.splits import Split
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.suspects import excerpt
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 from activebias.training.reading import read_lines
 from activebias.training.words import SHAPE_NAMES, word_shape
 
@@ -206,7 +207,7 @@ def _examples(sentences: list[Sentence], tags: list[NDArray[np.int64]], number: 
     size = (len(lengths), int(lengths.max()))
     inside = torch.arange(size[1]) < lengths.unsqueeze(1)
     tokens = torch.zeros((*size, 2), dtype=torch.int64)
-    targets = torch.full(size, IGNORE, dtype=torch.int64)
+    targets = torch.full(size, IGNORED, dtype=torch.int64)
     flat = [word for words, _ in sentences for word in words]
     numbers = [(number.get(word.lower(), UNKNOWN), word_shape(word)) for word in flat]
     tokens[inside] = torch.tensor(numbers)

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from activebias import ActiveBias, TokenIndex
-from activebias.internal import Sources, evaluating, has_learnt, learn_from, whole_parameters
-from activebias.training.examples import IGNORE, Examples
+from activebias.internal import IGNORED, Sources, evaluating, has_learnt, learn_from, whole_parameters
+from activebias.training.examples import Examples
 
 
 class _Task(Protocol):
@@ -38,7 +38,7 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
     def losses_of(examples: Examples, index: Tensor) -> Tensor:
         inputs, targets = examples.batch(index)
         logits, flat = model(*inputs).flatten(0, -2), targets.flatten()
-        return F.cross_entropy(logits, flat, reduction="none", ignore_index=IGNORE).view(targets.shape)
+        return F.cross_entropy(logits, flat, reduction="none", ignore_index=IGNORED).view(targets.shape)
 
     def of_training(index: Tensor) -> tuple[Tensor, Tensor]:
         index = index.to(task.train.targets.device)
@@ -50,7 +50,7 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
         losses = losses_of(validation, index)
         targets = validation.targets[index]
         targets = targets if targets.dim() == 1 else targets[:, : losses.shape[1]]
-        return losses, torch.where(targets == IGNORE, -1, targets)
+        return losses, torch.where(targets == IGNORED, -1, targets)
 
     sources = Sources(
         whole_parameters(model),

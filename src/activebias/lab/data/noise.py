@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from activebias.internal import IGNORED
 from activebias.lab.data.dataset import Dataset
-from activebias.training.examples import IGNORE
 
 NOISE_KINDS = ("uniform", "uniform_other", "class_dependent", "human")
 
@@ -185,11 +185,11 @@ def _check_fraction(fraction: float) -> None:
 
 def _valid_positions(labels: Tensor, num_classes: int) -> Tensor:
     flat = labels.flatten()
-    valid = (flat != IGNORE).nonzero().squeeze(1)
+    valid = (flat != IGNORED).nonzero().squeeze(1)
     values = flat[valid]
     if len(values) and (int(values.min()) < 0 or int(values.max()) >= num_classes):
         raise ValueError(
-            f"Expected `labels` to lie in 0 to {num_classes - 1} (or be {IGNORE}), "
+            f"Expected `labels` to lie in 0 to {num_classes - 1} (or be {IGNORED}), "
             f"but got {int(values.min())} to {int(values.max())}."
         )
     return valid

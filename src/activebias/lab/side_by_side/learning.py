@@ -9,6 +9,7 @@ from torch import Tensor
 
 from activebias.internal import (
     FIRST_ROUNDS,
+    IGNORED,
     MEMBERS,
     NUM_KNOTS,
     VALIDATION,
@@ -26,7 +27,6 @@ from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.lanes import Lane
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.stacking import Stack
-from activebias.training.examples import IGNORE
 from activebias.training.randomness import derived_seed
 
 
@@ -160,9 +160,9 @@ class StackedCurves:
         with torch.enable_grad():
             logits = self._stack.evaluate(inputs)
             loss = F.cross_entropy(
-                logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE
+                logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORED
             )
-        return loss.view(targets.shape), targets != IGNORE
+        return loss.view(targets.shape), targets != IGNORED
 
     def _gradient(self, loss: Tensor, counts: Tensor, again: bool = False) -> list[Tensor]:
         """Return the gradients of every lane's mean loss; `again` keeps the graph for another loss."""

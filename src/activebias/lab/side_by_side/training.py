@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from activebias.internal import rows_of_state
+from activebias.internal import IGNORED, rows_of_state
 from activebias.lab.experiment.recipe import Optimiser
 from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
 from activebias.lab.side_by_side.evaluation import errors_of
@@ -24,7 +24,6 @@ from activebias.lab.side_by_side.peers import StackedPeers
 from activebias.lab.side_by_side.rates import LaneRates
 from activebias.lab.side_by_side.replay import Replayed
 from activebias.lab.side_by_side.stacking import Stack
-from activebias.training.examples import IGNORE
 from activebias.training.randomness import derived_generator
 
 # On a GPU, the sentences of an iteration are padded to a multiple of this: every width needs a graph.
@@ -184,7 +183,7 @@ class SideBySide:
         """Train one iteration of all lanes (Algorithm 1), without waiting for the device."""
         index = self._draw()
         inputs, targets, instances = self._gather(index, width)
-        mask = None if self.trials.tokens is None else targets != IGNORE
+        mask = None if self.trials.tokens is None else targets != IGNORED
         losses, prob = self._losses(inputs, targets, index)
         weighted = losses
         if self.emphasises:
@@ -241,7 +240,7 @@ class SideBySide:
         """Return the loss of every instance and its p(y|x), (K, …)."""
         logits = self.stack.logits(inputs)
         flat = logits.flatten(0, -2)
-        losses = F.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORE)
+        losses = F.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORED)
         prob = losses.detach().neg().exp()
         if self.trials.teacher is not None:
             losses = losses + F.cross_entropy(flat, self.trials.teacher[index.flatten()], reduction="none")
