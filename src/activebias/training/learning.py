@@ -1,7 +1,6 @@
 """The method `auto` in our training loop: from the examples of a task to the losses that it learns from."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -12,25 +11,19 @@ from activebias.internal import IGNORED, Sources, evaluating, has_learnt, learn_
 from activebias.training.examples import Examples
 
 
-class _Task(Protocol):
-    """A `Task` of the loop, which imports this module."""
-
-    @property
-    def train(self) -> Examples: ...
-    @property
-    def validation(self) -> Examples | None: ...
-    @property
-    def tokens(self) -> TokenIndex | None: ...
-
-
 def learnt_weights(bias: ActiveBias) -> list[float]:
     """Return the weights of the learnt curve at its knots; empty if nothing is learnt yet."""
     return [round(weight, 4) for weight in bias.curve()[1].tolist()] if has_learnt(bias) else []
 
 
-def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) -> None:
+def learn_emphasis(
+    biases: Iterable[ActiveBias],
+    model: nn.Module,
+    train: Examples,
+    validation: Examples | None,
+    tokens: TokenIndex | None,
+) -> None:
     """After an epoch, let the methods that learn do so from the validation part, if there is one."""
-    validation, tokens = task.validation, task.tokens
     learning = [bias for bias in biases if bias.method.learns]
     if validation is None or not learning:
         return
@@ -41,8 +34,8 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
         return F.cross_entropy(logits, flat, reduction="none", ignore_index=IGNORED).view(targets.shape)
 
     def of_training(index: Tensor) -> tuple[Tensor, Tensor]:
-        index = index.to(task.train.targets.device)
-        losses = losses_of(task.train, index)
+        index = index.to(train.targets.device)
+        losses = losses_of(train, index)
         return losses, index if tokens is None else tokens(index, losses.shape[-1])
 
     def of_validation(index: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,7 +48,7 @@ def learn_emphasis(biases: Iterable[ActiveBias], model: nn.Module, task: _Task) 
     sources = Sources(
         whole_parameters(model),
         of_training,
-        len(task.train),
+        len(train),
         of_validation,
         len(validation),
         tokens=tokens,

@@ -196,7 +196,9 @@ class Run:
             self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
             if self.task.validation is not None:
                 self.validation_error.append(error_of(self.model, self.task.validation, self.task.scorer))
-        learn_emphasis(self.biases.values(), self.model, self.task)
+        learn_emphasis(
+            self.biases.values(), self.model, self.task.train, self.task.validation, self.task.tokens
+        )
         if self.observers and test_error < min(self.test_error, default=math.inf):
             self.best_model = copy.deepcopy(self.model.state_dict())
         self.test_error.append(test_error)
