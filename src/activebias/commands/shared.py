@@ -82,13 +82,14 @@ class OnceCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def require_one_source(recipe: str | None, images: Path | None, csv: Path | None, conll: Path | None) -> None:
-    """Raise unless the command line names one source of data."""
+def require_one_source(recipe: str | None, images: Path | None, csv: Path | None, conll: Path | None) -> str:
+    """Return which of the options names the data; raise unless exactly one does."""
     sources = {"RECIPE": recipe, "--images": images, "--csv": csv, "--conll": conll}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) != 1:
         came = " and ".join(given) or "none"
         raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    return given[0]
 
 
 def refuse_given(

@@ -104,7 +104,7 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train one model and write a run folder, for `activebias audit` and `activebias report`."""
-    require_one_source(recipe_name, images, csv, conll)
+    option = require_one_source(recipe_name, images, csv, conll)
     silent = quiet or as_json
     if recipe_name is not None:
         refuse_path(recipe_name)
@@ -122,7 +122,7 @@ def train(
         settings = _settings(
             like,
             source,
-            ("images",) if images else ("table", "text") if csv else ("tagging",),
+            option,
             target=target,
             validation=None if validation is None else _share_or_path(validation),
             method=method,
@@ -146,14 +146,14 @@ def train(
             _tell_before_after(like, folder)
 
 
-def _settings(like: Path | None, source: Path, kinds: tuple[str, ...], **given: Any) -> "Settings":
+def _settings(like: Path | None, source: Path, option: str, **given: Any) -> "Settings":
     """Return the options that are given, the others as in the run `like`, or else the usual ones."""
     from dataclasses import replace
 
     from activebias.own.settings import Settings, settings_like
     from activebias.runs.folder import read_run
 
-    settings = Settings() if like is None else settings_like(read_run(like), source, kinds)
+    settings = Settings() if like is None else settings_like(read_run(like), source, option)
     separate = isinstance(settings.validation, Path) and isinstance(given["validation"], Path)
     if like is not None and given["validation"] is not None and not separate:
         raise typer.BadParameter("`--like` keeps the validation part of its run: leave out --validation.")
