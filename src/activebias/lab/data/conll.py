@@ -124,8 +124,7 @@ def read_conll2012(paths: Sequence[Path], *, types: Iterable[str]) -> TaggedText
             if len(pieces) < _CONLL2012_LEAST:
                 raise DataError(
                     f"{path}, line {number}: {len(pieces)} columns where at least {_CONLL2012_LEAST} are "
-                    "expected: "
-                    "correct the line."
+                    "expected: correct the line."
                 )
             tag, inside = _bracket_tag(pieces[_CONLL2012_ENTITY], inside, f"{path}, line {number}")
             words.append(pieces[_CONLL2012_WORD])

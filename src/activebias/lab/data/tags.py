@@ -52,8 +52,7 @@ def to_bilou(
         if scheme != "iob1" and tag.startswith("I-") and kind != previous:
             raise DataError(
                 f"{place(position)}: the tag {tag} continues no entity of its type, which BIO does not "
-                "allow: "
-                "correct the tag, or read the file as IOB1."
+                "allow: correct the tag, or read the file as IOB1."
             )
         kinds.append(kind)
         starts.append(kind is not None and (tag.startswith("B-") or kind != previous))
@@ -119,7 +118,6 @@ def _kind(
     if allowed is not None and kind not in allowed:
         raise DataError(
             f"{place(position)}: the tag {tag!r} has the unknown type {kind!r}: known are "
-            f"{', '.join(sorted(allowed))}; "
-            "correct the file."
+            f"{', '.join(sorted(allowed))}; correct the file."
         )
     return kind
