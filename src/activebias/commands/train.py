@@ -367,7 +367,7 @@ def _tell(folder: "RunFolder") -> None:
 
 
 def _about_emphasis(info: "RunInfo") -> Iterator[str]:
-    """Yield sentences: when the emphasis began, and what it follows if it was learnt."""
+    """Yield sentences about the burn-in, and about the curve that a method has learnt."""
     from activebias.runs.outcome import plural
 
     if info.method not in ("scan", "uni") and info.burn_in < info.epochs:

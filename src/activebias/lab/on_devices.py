@@ -155,7 +155,7 @@ class _Crew:
         return True
 
     def _ended(self, worker: _Worker) -> Share | None:
-        """Return what is left of the share of a worker that was killed; raise the error of a worker."""
+        """Return the rest of a killed worker's share, or None; raise the error that a worker has sent."""
         del self.workers[worker.pipe]
         worker.pipe.close()
         worker.process.join()

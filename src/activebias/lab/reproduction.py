@@ -97,7 +97,7 @@ class PaperRow:
         return here, there, len(apart) - here - there
 
     def verdict(self, metric: str) -> str:
-        """Return a sentence: how many comparisons hold, and what the others are."""
+        """Return a sentence: how many comparisons hold, and how the others differ."""
         held, total = self.held(metric)
         what = METRIC_TITLES[metric].removesuffix(" %").capitalize()
         if not total:
@@ -156,7 +156,7 @@ def _summary(rows: Sequence[PaperRow]) -> str:
 
 
 def what_holds(rows: Sequence[PaperRow]) -> list[str]:
-    """Return a line of Markdown per metric: how many comparisons hold, and what the others are."""
+    """Return a line of Markdown per metric: how many comparisons hold, and how the others differ."""
     lines = []
     for metric in METRICS:
         stated = [row for row in rows if metric in row.metrics]

@@ -40,7 +40,7 @@ class Share:
         return sum(map(len, self.missing.values()))
 
     def left(self) -> "Share":
-        """Return what the place's store still lacks of the share."""
+        """Return the trials of the share that the place's store still lacks."""
         sides = dict.fromkeys(chain(*self.missing.values()))
         now = missing_runs(self.recipe, sides, self.missing, self.place, keep_models=self.keep_models)
         wanted = {seed: [side for side in group if side in self.missing[seed]] for seed, group in now.items()}

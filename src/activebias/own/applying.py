@@ -20,7 +20,7 @@ PARQUET = (".parquet", ".pq")
 
 
 def apply_corrections(folder: RunFolder, corrections: Sequence[Correction], out: Path) -> dict[str, Path]:
-    """Write the data of a run with corrected labels to `out`, and return what was written, by option.
+    """Write the data of a run with corrected labels to `out`; return the written paths by option.
 
     `out` is a folder of class folders, a table or tagged text, as the source is. A run with a separate
     validation part has two sources: then `out` is a folder with a corrected copy of each.

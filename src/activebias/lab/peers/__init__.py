@@ -1,4 +1,4 @@
-"""Peers: what people use instead of the paper's methods, one file each, trained by the same loops.
+"""Peers: losses and samplers that people use instead of the paper's methods, one file each.
 
 `training/loop.py` trains a peer through `Alone`, the side-by-side engine through its own `StackedPeers`.
 """

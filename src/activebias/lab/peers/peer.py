@@ -48,7 +48,7 @@ Planner = Callable[[Tensor, Value, Epoch, torch.Generator], Plan]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A peer by its functions; those that are None do as plain training does.
+    """A peer by its functions; a function that is None leaves plain training as it is.
 
     Args:
         name: the name on the command line and in results.

@@ -102,7 +102,7 @@ class StackedPeers:
                 segment.order[number], segment.weights[number] = plan.order, plan.weights
 
     def ordered(self, order: Tensor, iteration: Tensor) -> Tensor:
-        """Return the examples (K, B) of an iteration, with those that peers choose."""
+        """Return the examples (K, B) of an iteration: by `order`, or as a lane's peer chooses them."""
         if self.unrecorded is None:
             return order
         order = order.clone()
