@@ -176,7 +176,7 @@ class InstanceMemory:
         *,
         num_classes: int,
         remove_outliers: bool,
-        max_weight: float | None = None,
+        max_weight: float | None,
     ) -> None:
         """Begin with the same entry in every history."""
         self.method = method

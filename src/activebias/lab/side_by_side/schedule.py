@@ -26,7 +26,7 @@ from activebias.training.randomness import derived_generator
 _CPU = torch.device("cpu")
 
 
-def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device = _CPU) -> bool:
+def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device) -> bool:
     """Return whether the recipe's models can be trained side by side.
 
     The lab's models can. Other models are tried. On a GPU a user's model is trained one by one, because a
