@@ -12,6 +12,7 @@ from torch import nn
 from activebias.own.data import Divided, OwnData, divide, encode_labels, note_small_classes
 from activebias.own.duplicates import find_conflicts, note_duplicates
 from activebias.own.models import OWN_MODEL
+from activebias.own.splits import identity_of
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.outcome import plural
 from activebias.training.fingerprint import build_seeded
@@ -97,7 +98,7 @@ def items_data(
         model={"name": OWN_MODEL, "arguments": {}, "built": description},
         learning_rate=1e-3,
         conflicts=conflicts,
-        identity=np.array([int(digests[k][:16], 16) for k in divided.order], dtype=np.uint64),
+        identity=identity_of(digests)[divided.order],
         settings={"validation": validation},
         notes=notes,
     )

@@ -21,7 +21,7 @@ from activebias.own.data import (
     validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
-from activebias.own.splits import Split
+from activebias.own.splits import Split, identity_of
 from activebias.own.targets import note_case
 from activebias.runs.folder import Inputs, require_pandas
 from activebias.runs.suspects import excerpt
@@ -53,7 +53,7 @@ def read_tagged(path: Path, *, validation: Validation, seed: int) -> OwnData:
     number_of: dict[tuple[str, ...], int] = {}
     copies = [number_of.setdefault(words, len(number_of)) for words, _ in sentences]
     digests = [hashlib.sha256("\n".join(words).encode()).hexdigest() for words, _ in sentences]
-    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
+    identity = identity_of(digests)
     if isinstance(validation, Path):
         train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
     elif isinstance(validation, Split):
