@@ -14,7 +14,8 @@ import report_runs
 from activebias import audit
 from activebias.lab import get_recipe
 from activebias.lab.experiment.prepared import load_data, prepare
-from activebias.runs.folder import Inputs, read_run
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import read_run
 from activebias.runs.suspects import audit_run, rows
 from small_run import HISTORY, images, write
 

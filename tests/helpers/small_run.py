@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 import activebias as ab
-from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, write_run
+from activebias.runs.contents import Inputs, Instances, Predictions, RunInfo
+from activebias.runs.folder import write_run
 
 CLASSES = ("cat", "<b>dog</b>", "-1")
 # p(y|x) of four instances at three visits: right, wrong, in between, never visited.

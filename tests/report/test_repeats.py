@@ -11,7 +11,7 @@ from activebias.report import page
 from activebias.report.page import write_report
 from activebias.report.repeats import repeated, repeats
 from activebias.report.view import view_run
-from activebias.runs.folder import Inputs
+from activebias.runs.contents import Inputs
 from own_data import write_wine
 
 IMAGES = np.zeros((6, 4, 4), dtype=np.uint8)

@@ -19,7 +19,8 @@ from activebias.report import page, summary
 from activebias.report.encoding import NO_VISIT, Blobs, script_json, smallest, visits_kept
 from activebias.report.thumbnails import make_thumbnails
 from activebias.report.view import view_run
-from activebias.runs.folder import Inputs, read_run
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import read_run
 from command import run
 
 pytest.importorskip("plotly", reason="the report is not tested: plotly is not installed")

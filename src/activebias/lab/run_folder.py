@@ -16,7 +16,8 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.one_by_one import build_run
 from activebias.lab.trials import teacher_probabilities
 from activebias.runs.beliefs import instances_of, predictions_of
-from activebias.runs.folder import Inputs, Kind, RunFolder, RunInfo, check_target, require_pandas, write_run
+from activebias.runs.contents import Inputs, Kind, RunInfo
+from activebias.runs.folder import RunFolder, check_target, require_pandas, write_run
 from activebias.runs.outcome import outcome_of, resuming
 from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.evaluation import evaluate

@@ -27,7 +27,7 @@ from activebias.own.data import (
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.own.splits import Split, identity_of
 from activebias.own.targets import note_case
-from activebias.runs.folder import Inputs
+from activebias.runs.contents import Inputs
 
 SIZES = (32, 64)
 NUM_THREADS = 8

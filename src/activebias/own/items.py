@@ -13,7 +13,8 @@ from activebias.own.data import Divided, OwnData, divide, encode_labels, note_sm
 from activebias.own.duplicates import find_conflicts, note_duplicates
 from activebias.own.models import OWN_MODEL
 from activebias.own.splits import identity_of
-from activebias.runs.folder import Inputs, require_pandas
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import require_pandas
 from activebias.runs.outcome import plural
 from activebias.training.fingerprint import build_seeded
 

@@ -23,7 +23,8 @@ from activebias.own.data import (
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
 from activebias.own.splits import Split, identity_of
 from activebias.own.targets import note_case
-from activebias.runs.folder import Inputs, require_pandas
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import require_pandas
 from activebias.runs.suspects import excerpt
 from activebias.training.examples import Examples
 from activebias.training.reading import read_lines
