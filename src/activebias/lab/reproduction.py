@@ -23,10 +23,11 @@ from activebias.lab.result_tables import (
     TextTable,
     comparison_table,
     num_trials,
+    paper_estimates,
     paper_findings,
     reproduction_table,
 )
-from activebias.lab.significance import Estimate, Finding, against_baselines, order_agreement, paper_estimate
+from activebias.lab.significance import Estimate, Finding, against_baselines, order_agreement
 from activebias.runs.outcome import plural
 
 _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and we do not have it"}
@@ -120,12 +121,9 @@ class PaperRow:
 
     def order(self, metric: str) -> tuple[int, int, int]:
         """Return how many pairs of methods have the paper's order, are undecided, have the opposite order."""
-        ours = {
-            item.method: Estimate(item.mean, item.stderr) for item in against_baselines(self.results, metric)
-        }
-        values = {method: paper_value(self.recipe.row or "", method, metric) for method in ours}
-        paper = {method: paper_estimate(*value) for method, value in values.items() if value is not None}
-        order = order_agreement(ours, paper)
+        items = against_baselines(self.results, metric)
+        ours = {item.method: Estimate(item.mean, item.stderr) for item in items}
+        order = order_agreement(ours, paper_estimates(self.recipe.row or "", items, metric))
         return len(order.agrees), len(order.undecided), len(order.disagrees)
 
 

@@ -196,7 +196,7 @@ def reproduction_table(
 ) -> TextTable:
     """Return our numbers beside the paper's numbers in `row` (default: the row with the recipe's name)."""
     items = against_baselines(results, metric)
-    paper = _paper_estimates(row or results[0].recipe, items, metric)
+    paper = paper_estimates(row or results[0].recipe, items, metric)
     decimals = _decimals(items)
     findings = {
         method: (ours, theirs) for method, ours, theirs in paper_findings(results, row=row, metric=metric)
@@ -252,9 +252,9 @@ def paper_findings(
     With `stderr_of`, the paper's finding uses its standard errors of another metric.
     """
     items = against_baselines(results, metric)
-    paper = _paper_estimates(row or results[0].recipe, items, metric)
+    paper = paper_estimates(row or results[0].recipe, items, metric)
     if stderr_of is not None:
-        others = _paper_estimates(row or results[0].recipe, items, stderr_of)
+        others = paper_estimates(row or results[0].recipe, items, stderr_of)
         paper = {method: Estimate(value.mean, others[method].stderr) for method, value in paper.items()}
     findings = []
     for item in items:
@@ -264,7 +264,8 @@ def paper_findings(
     return findings
 
 
-def _paper_estimates(row: str, items: Iterable[Comparison], metric: str) -> dict[str, Estimate]:
+def paper_estimates(row: str, items: Iterable[Comparison], metric: str) -> dict[str, Estimate]:
+    """Return the paper's numbers in a row, by method, for the methods that it has."""
     if row not in paper_rows():
         raise ValueError(
             f"Expected `row` to be a row of the paper, {', '.join(paper_rows())}, but got {row!r}"
