@@ -280,7 +280,7 @@ class InstanceMemory:
         return torch.cat(indices), torch.cat(probs)
 
     def _append(self, index: Array, prob: Array) -> tuple[torch.Tensor, ...]:
-        """Append p_t to the histories, then update s, ε, P and v."""
+        """Append p_t to the histories, then update s, ε, P and v; a graph gets no tensors back."""
         if len(index) == 0:
             return ()
         before = self.history.rows(index) if self._is_own else None
