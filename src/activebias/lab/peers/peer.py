@@ -81,3 +81,8 @@ class Peer:
     def can_tag(self) -> bool:
         """Whether the peer can train a tagger, whose words come in whole sentences."""
         return self.weights is None and self.remember is None and self.plan is None
+
+
+def last_losses(batch: Batch, value: Value) -> Tensor:
+    """Return a peer's memory of the last losses: those of the batch's instances, (…, B, 1)."""
+    return batch.losses.detach().unsqueeze(-1)
