@@ -32,9 +32,9 @@ from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.peer_rows import peer_rows
 from activebias.lab.protocol import Protocol
 from activebias.lab.side_by_side.batches import TrialData
-from activebias.lab.side_by_side.group import burn_in_lanes
+from activebias.lab.side_by_side.lanes import Lane, burn_in_lanes
 from activebias.lab.side_by_side.learning import StackedCurves
-from activebias.lab.side_by_side.training import Lane, SideBySide
+from activebias.lab.side_by_side.training import SideBySide
 
 KNOTS = knot_means()
 NO_BOUND = 1e9
@@ -264,7 +264,7 @@ def train(protocol, seeds, arguments):
     run = SideBySide.begin(trials, burn_in_lanes(lanes), emphasises=False)
     for _ in range(recipe.burn_in):
         run.train_epoch()
-    run = run.branch(lanes, emphasises=True)
+    run = run.branch(lanes)
     if arguments.designs:
         run.curves = Tried(lanes, trials, run.stack, run.memory, run._trial)
         run.curves.adopt([DESIGNS[name] for name in arguments.designs for _ in seeds])

@@ -36,9 +36,9 @@ from activebias.lab.experiment.sides import Setting, find_side
 from activebias.lab.peer_rows import PAIRS
 from activebias.lab.peers import PEERS
 from activebias.lab.side_by_side.batches import TrialData
-from activebias.lab.side_by_side.group import burn_in_lanes
+from activebias.lab.side_by_side.lanes import Lane, burn_in_lanes
 from activebias.lab.side_by_side.learning import StackedCurves
-from activebias.lab.side_by_side.training import Lane, SideBySide
+from activebias.lab.side_by_side.training import SideBySide
 from activebias.lab.significance import WEIGHTING_METHODS, holm, paired_t_test
 from activebias.training.layers import linear, normal
 from activebias.training.randomness import derived_seed
@@ -148,7 +148,7 @@ def train(path, noise, seed, lanes, sides, rate, epochs):
     run = SideBySide.begin(trials, burn_in_lanes(lanes), emphasises=False)
     for _ in range(recipe.burn_in):
         run.train_epoch()
-    run = run.branch(lanes, emphasises=True)
+    run = run.branch(lanes)
     if any(lane.method.learns for lane in lanes):
         run.curves = Curves(run, sides)
         run.curves.learn(recipe.burn_in - 1)

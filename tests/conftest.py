@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fresh import FreshPython
+from pretend_gpu import pretend_gpu
 from programs import Programs
 
 # Its tests are skipped with the reason; to look into it for doctests would be an error.
@@ -63,6 +64,13 @@ def programs():
     programs = Programs()
     yield programs
     programs.close()
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def both_devices(request, monkeypatch):
+    """Run the test with the code of a CPU, and with the code of a GPU."""
+    if request.param == "gpu":
+        pretend_gpu(monkeypatch)
 
 
 @pytest.fixture

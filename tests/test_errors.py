@@ -242,7 +242,7 @@ def test_a_step_that_an_own_statistic_refuses_does_not_count(parts):
 
 
 def test_names_of_the_papers_methods_are_taken():
-    with pytest.raises(ValueError, match=r"'wpv' is one of our methods.*another one"):
+    with pytest.raises(ValueError, match=r"'wpv' is one of our methods.*another name"):
         ab.ActiveBias(ab.Method("wpv", statistic=lambda e: e.mean), num_instances=3, num_classes=2)
     again = ab.Method("scan")  # the same as the paper's
     assert ab.ActiveBias(again, num_instances=3, num_classes=2).method.name == "scan"

@@ -6,15 +6,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import activebias as ab
-from pretend_gpu import pretend_gpu
 from training import digits, make_model
-
-
-@pytest.fixture(params=["cpu", "gpu"])
-def device(request, monkeypatch):
-    """Run the code of a CPU, and the code of a GPU."""
-    if request.param == "gpu":
-        pretend_gpu(monkeypatch)
 
 
 def record(bias, rows, seed):
@@ -24,7 +16,7 @@ def record(bias, rows, seed):
 
 @pytest.mark.parametrize("method", list(ab.METHODS))
 @pytest.mark.parametrize("options", [{}, {"window": 3, "storage": "float16"}])
-@pytest.mark.usefixtures("device")
+@pytest.mark.usefixtures("both_devices")
 def test_a_grown_bias_is_one_made_for_all(method, options):
     grown = ab.ActiveBias(method, num_instances=10, num_classes=4, **options)
     whole = ab.ActiveBias(method, num_instances=15, num_classes=4, **options)
@@ -45,7 +37,7 @@ def test_a_grown_bias_is_one_made_for_all(method, options):
 
 
 @pytest.mark.parametrize("method", ["auto", "sauto"])
-@pytest.mark.usefixtures("device")
+@pytest.mark.usefixtures("both_devices")
 def test_new_instances_are_scored_by_the_curve_that_was_learnt(method):
     bias = ab.ActiveBias(method, num_instances=20, num_classes=4)
     bias.set_epoch(0)
@@ -61,7 +53,7 @@ def test_new_instances_are_scored_by_the_curve_that_was_learnt(method):
     assert float(bias._memory.scores.mean()) == pytest.approx(bias.scores.double().mean().item())
 
 
-@pytest.mark.usefixtures("device")
+@pytest.mark.usefixtures("both_devices")
 def test_draws_reach_the_new_instances():
     bias = ab.ActiveBias("se", num_instances=10, num_classes=4)
     bias.set_epoch(0)

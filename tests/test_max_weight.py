@@ -4,14 +4,8 @@ import pytest
 import torch
 
 import activebias as ab
-from pretend_gpu import pretend_gpu
 
-
-@pytest.fixture(params=["cpu", "gpu"], autouse=True)
-def device(request, monkeypatch):
-    """Every test runs the code of a CPU, and the code of a GPU."""
-    if request.param == "gpu":
-        pretend_gpu(monkeypatch)
+pytestmark = pytest.mark.usefixtures("both_devices")
 
 
 @pytest.mark.parametrize("max_weight", [1.2, 2, 10.0])

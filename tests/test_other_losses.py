@@ -6,16 +6,11 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import activebias as ab
-from pretend_gpu import pretend_gpu
 
 WEIGHT = torch.tensor([0.2, 1.0, 3.0, 0.0, 0.7])
 
 
-@pytest.fixture(params=["cpu", "gpu"], autouse=True)
-def device(request, monkeypatch):
-    """Every test runs the code of a CPU, and the code of a GPU."""
-    if request.param == "gpu":
-        pretend_gpu(monkeypatch)
+pytestmark = pytest.mark.usefixtures("both_devices")
 
 
 def make(method="scan", num_classes=5, num_instances=24, **options):

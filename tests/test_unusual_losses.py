@@ -8,17 +8,12 @@ from torch.utils.data import TensorDataset
 
 import activebias as ab
 from activebias import checks
-from pretend_gpu import pretend_gpu
 from training import digits, make_model
 
 WEIGHT = torch.tensor([0.2, 1.0, 3.0, 0.0, 0.7])
 
 
-@pytest.fixture(params=["cpu", "gpu"], autouse=True)
-def device(request, monkeypatch):
-    """Every test runs the code of a CPU, and the code of a GPU."""
-    if request.param == "gpu":
-        pretend_gpu(monkeypatch)
+pytestmark = pytest.mark.usefixtures("both_devices")
 
 
 def make(method="scan", num_classes=5, **options):

@@ -109,7 +109,7 @@ def draw_directly(scores: Array, uniform: Array, part: Array | float = 0.5) -> A
 
 
 def _anywhere(num_instances: int, uniform: Array, part: Array | float) -> Array:
-    """Return uniform draws; `uniform` below `part` covers the data set once, and above it again."""
+    """Return uniform draws: numbers up to `part` cover the data set once, larger numbers go around again."""
     xp = namespace(uniform)
     return xp.asarray(uniform / part * num_instances, dtype=xp.int64, device=uniform.device) % num_instances
 

@@ -25,7 +25,7 @@ def weights(scores: Array, mean: Array, uniform: Array | float = 0.5) -> Array:
     """
     xp = torch if isinstance(scores, torch.Tensor) else np
     if xp is np and (isinstance(mean, float) or np.ndim(mean) == 0):
-        # The usual case on a CPU, without two calls that would decide nothing.
+        # The usual case on a CPU: a single mean needs no `where`.
         return uniform + ((1 - uniform) / float(mean)) * scores if mean > 0 else np.ones_like(scores)
     positive = mean > 0
     return xp.where(positive, uniform + (1 - uniform) * scores / xp.where(positive, mean, 1), 1)

@@ -75,7 +75,7 @@ class Graphed:
         self._graphs.clear()
 
     def prepare(self, *expected: Shape) -> None:
-        """Record graphs for the expected shapes and for those that came often; waits for the device."""
+        """Record graphs for the expected shapes and for frequent shapes; waits for the device."""
         often = [shape for shape, number in self._seen.most_common(MOST_GRAPHS) if number >= OFTEN]
         for shape in [*expected, *often]:
             if shape not in self._graphs and len(self._graphs) < MOST_GRAPHS:

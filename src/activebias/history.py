@@ -256,7 +256,7 @@ class PredictionHistory:
         return decode(rows, self.storage), count
 
     def stored(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return all stored entries, flat; where those of `index` begin, and how many there are.
+        """Return all stored entries, flat; of each instance of `index` the first position and the number.
 
         For kernels. The entries of an instance stand one behind the other, in no order.
         """

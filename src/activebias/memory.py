@@ -176,7 +176,7 @@ class InstanceMemory:
         *,
         num_classes: int,
         remove_outliers: bool,
-        max_weight: float | None = None,
+        max_weight: float | None,
     ) -> None:
         """Begin with the same entry in every history."""
         self.method = method
@@ -280,7 +280,7 @@ class InstanceMemory:
         return torch.cat(indices), torch.cat(probs)
 
     def _append(self, index: Array, prob: Array) -> tuple[torch.Tensor, ...]:
-        """Append p_t to the histories, then update s, ε, P and v."""
+        """Append p_t to the histories, then update s, ε, P and v; a graph gets no tensors back."""
         if len(index) == 0:
             return ()
         before = self.history.rows(index) if self._is_own else None
@@ -318,7 +318,7 @@ class InstanceMemory:
         self._make_room()
         if switched:
             self._gpu.forget()
-        if not self._is_own:  # a statistic of the user's may do what no graph can hold
+        if not self._is_own:  # a graph cannot hold every statistic of a user
             self._gpu.prepare(batch_size)
 
     def _make_room(self) -> None:
@@ -333,7 +333,7 @@ class InstanceMemory:
         self.history.make_room_for_draws(expected)
 
     def state_dict(self, *, waiting: bool) -> dict[str, Any]:
-        """Return a copy of everything, with the waiting visits if they are those of all ranks."""
+        """Return a copy of everything, with the visits that wait if `waiting`: each rank has its own."""
         state: dict[str, Any] = {
             "history": self.history.state_dict(),
             "scores": self.scores.state_dict(),

@@ -1,4 +1,4 @@
-"""The eleven methods of the paper as one table: a statistic, an order of instances, a weight."""
+"""The paper's eleven methods, and two that learn: a statistic, an order of instances, a weight."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -108,7 +108,7 @@ def get_method(method: str | Method) -> Method:
         if ours != method:
             raise ValueError(
                 f"{method.name!r} is one of our methods, which tables, stores and checkpoints know by its "
-                "name: give a Method of your own another one."
+                "name: give a Method of your own another name."
             )
         return ours
     if not isinstance(method, str):

@@ -1,7 +1,7 @@
 """Numbers of a bias for loggers, as plain floats."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
 SHOWN_MEANS = (0.05, 0.25, 0.5, 0.75, 0.95)  # p̄
+
+
+class _Numbers(NamedTuple):
+    """Numbers of every instance, or their sums or means over the data set."""
+
+    weight: Any
+    weight_squared: Any
+    emphasis: Any
+    emphasis_squared: Any
+    score: Any
+    confidence: Any
+    variability: Any
 
 
 def describe(bias: "ActiveBias") -> str:
@@ -42,7 +54,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
     bias._require_epoch()
     draws = bias.method.order == "emphasis" and bias.emphasises
     weight_min, weight_max = math.inf, -math.inf
-    sums, unvisited = torch.zeros(7, dtype=torch.float64, device="cpu"), 0
+    sums, unvisited = torch.zeros(len(_Numbers._fields), dtype=torch.float64, device="cpu"), 0
     initial = bias.history.stored_initial
     for index in bias.history.chunks():
         weight = as_tensor(bias._memory.weight(native(index))).double()
@@ -55,7 +67,7 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
             emphasised = as_tensor(emphasis.weights(native(score), scores.mean(), scores.uniform)).double()
         # A single entry does not tell how often it was replaced.
         alone = entries[..., 0] == initial if bias.history.window == 1 else count <= 1
-        parts = (
+        part = _Numbers(
             weight,
             weight**2,
             emphasised,
@@ -64,18 +76,18 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
             as_tensor(estimated.mean),
             as_tensor(estimated.variance).sqrt(),
         )
-        sums += torch.stack([part.sum(dtype=torch.float64) for part in parts]).cpu()
+        sums += torch.stack([each.sum(dtype=torch.float64) for each in part]).cpu()
         unvisited += int(alone.sum())
         weight_min, weight_max = min(weight_min, float(weight.min())), max(weight_max, float(weight.max()))
-    mean = (sums / bias.num_instances).tolist()
+    total, mean = _Numbers(*sums.tolist()), _Numbers(*(sums / bias.num_instances).tolist())
     numbers = {
-        "effective_sample_size": float(sums[2] ** 2 / sums[3]),
+        "effective_sample_size": total.emphasis * total.emphasis / total.emphasis_squared,
         "weight_min": weight_min,
         "weight_max": weight_max,
-        "weight_std": math.sqrt(max(mean[1] - mean[0] ** 2, 0.0)),
-        "score_mean": mean[4],
-        "confidence_mean": mean[5],
-        "variability_mean": mean[6],
+        "weight_std": math.sqrt(max(mean.weight_squared - mean.weight**2, 0.0)),
+        "score_mean": mean.score,
+        "confidence_mean": mean.confidence,
+        "variability_mean": mean.variability,
         "share_unvisited": unvisited / bias.num_instances,
         "num_skipped": float(bias.num_skipped),
     }

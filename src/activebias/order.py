@@ -165,7 +165,7 @@ class EpochOrder:
         self._alive: WeakSet[Handout] = WeakSet()
         self._recent: deque[Handout] = deque(maxlen=MOST_RECENT)
         self._leader: Handout | None = None  # the iteration that was trained on last
-        self.active: Handout | None = None  # the one that handed out last
+        self.active: Handout | None = None  # the iteration that handed out last
         self._come = 0  # items of a step in the user's own order
         self._num_trained = self._num_skipped = 0  # steps
         self._checksum = Checksum()
@@ -381,5 +381,5 @@ class EpochOrder:
         self.epoch, self.num_items = state["epoch"], state["num_items"]
         self._begin()
         self.position, self._come = state["position"], state["come"]
-        # A scan's permutation comes again from the epoch's seed; draws depend on those before them.
+        # A scan's permutation comes again from the epoch's seed; draws depend on the draws before them.
         self.items.go_on(self.position, state["pending"].numpy(), state["generator"])

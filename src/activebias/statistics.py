@@ -78,7 +78,7 @@ def _estimate_of_full_rows(values: Array, remove_outliers: bool) -> Estimate:
     """Estimate where every entry counts, as in a full window: with half the calls."""
     width = values.shape[-1]
     if width < SHORT:
-        values = np.asfortranarray(values)  # what follows from it has the same layout
+        values = np.asfortranarray(values)  # arrays computed from it have this layout too
     mean = values.sum(-1) / width
     deviation = values - mean[..., None]
     if not remove_outliers:
@@ -96,7 +96,7 @@ def _estimate_of_full_rows(values: Array, remove_outliers: bool) -> Estimate:
 
 
 def middle_two(values: Array, count: Array) -> tuple[Array, Array]:
-    """Return the two middle ones of the `count` finite values of every row; the other values must be inf.
+    """Return the two middle values of the `count` finite values of every row; the others must be inf.
 
     The two are equal where the number is odd.
     """

@@ -9,13 +9,15 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
+import command
 import report_runs
 from activebias import audit
 from activebias.lab import get_recipe
 from activebias.lab.experiment.prepared import load_data, prepare
-from activebias.runs.folder import Inputs, read_run
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import read_run
 from activebias.runs.suspects import audit_run, rows
-from small_run import HISTORY, images, invoke, write
+from small_run import HISTORY, images, write
 
 
 @pytest.fixture
@@ -29,8 +31,7 @@ def read_csv(path):
 
 
 def test_csv_has_all_instances_worst_first(run, tmp_path):
-    result = invoke("audit", run.path, "--out", tmp_path / "new" / "suspects.csv")
-    assert result.exit_code == 0, result.output
+    command.run("audit", run.path, "--out", tmp_path / "new" / "suspects.csv")
     found = read_csv(tmp_path / "new" / "suspects.csv")
     assert list(found[0])[:6] == ["file", "label", "believed", "score", "suspected", "conflict"]
     assert [row["file"] for row in found] == ["'=HYPERLINK(1).png", "c.png", "a.png", "\x1b[31md.png"]
@@ -47,25 +48,24 @@ def test_csv_has_all_instances_worst_first(run, tmp_path):
 
 
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(run, tmp_path):
-    assert invoke("audit", run.path, "--out", tmp_path / "safe.csv").exit_code == 0
+    command.run("audit", run.path, "--out", tmp_path / "safe.csv")
     found = read_csv(tmp_path / "safe.csv")
     assert found[0]["instance"] == "'=HYPERLINK(1).png"
     assert found[1]["label"] == "-1", "a number is no formula"
-    assert invoke("audit", run.path, "--out", tmp_path / "exact.csv", "--exact").exit_code == 0
+    command.run("audit", run.path, "--out", tmp_path / "exact.csv", "--exact")
     assert read_csv(tmp_path / "exact.csv")[0]["instance"] == "=HYPERLINK(1).png"
 
 
 def test_screen_shows_the_top_and_no_control_characters(run):
-    result = invoke("audit", run.path, "--top", 2)
-    assert result.exit_code == 0, result.output
+    result = command.run("audit", run.path, "--top", 2)
     assert "HYPERLINK" in result.output
     assert "<b>dog</b>" in result.output
     assert "a.png" not in result.output
     assert "For 1 of 4 instances the model believes in a class other than the label" in result.output
-    everything = invoke("audit", run.path, "--top", 4).output
+    everything = command.run("audit", run.path, "--top", 4).output
     assert "[31md.png" in everything
     assert "\x1b" not in everything
-    assert invoke("audit", run.path, "--top", 0).exit_code == 0
+    command.run("audit", run.path, "--top", 0)
 
 
 def test_a_long_name_and_a_weak_judge_on_the_screen(tmp_path):
@@ -81,17 +81,17 @@ def test_a_long_name_and_a_weak_judge_on_the_screen(tmp_path):
         )
         for errors in ([40.0] * 4, [4.0] * 4)
     )
-    output = invoke("audit", weak.path).output
+    output = command.run("audit", weak.path).output
     assert "The lowest validation error is 40 %" in output
     assert output.count("n") < 20 * 60
-    assert "weak judge" not in invoke("audit", good.path).output
+    assert "weak judge" not in command.run("audit", good.path).output
 
 
 def test_a_run_without_suspects_says_so(run):
     with np.load(run.path / "instances.npz") as file:
         arrays = dict(file)
     np.savez(run.path / "instances.npz", **arrays | {"believed": arrays["label"]})
-    output = " ".join(invoke("audit", run.path).output.split())
+    output = " ".join(command.run("audit", run.path).output.split())
     assert "There are no suspects: for all 4 instances the model believes in the label." in output
     assert "For 0 of" not in output
 
@@ -100,7 +100,7 @@ def test_a_model_that_memorised_is_named_again(tmp_path):
     inputs = Inputs(images=np.zeros((40, 8, 8), np.uint8))
     warnings = ("The model memorised labels.", "The burn-in did not end.")
     run = report_runs.make_run(tmp_path / "run", num=40, class_names="ab", inputs=inputs, warnings=warnings)
-    output = invoke("audit", run.path).output
+    output = command.run("audit", run.path).output
     assert "Warning of the training: The model memorised labels." in output
     assert "did not end" not in output
 
@@ -113,7 +113,7 @@ def test_a_missing_value_is_a_dash(tmp_path, kind, shown):
 
 
 def test_json_is_one_object_without_nan(run, tmp_path):
-    result = invoke("audit", run.path, "--json", "--out", tmp_path / "all.csv")
+    result = command.run("audit", run.path, "--json", "--out", tmp_path / "all.csv")
     content = json.loads(result.stdout, parse_constant=pytest.fail)
     assert (content["num_instances"], content["num_suspected"]) == (4, 1)
     assert content["out"] == str(tmp_path / "all.csv")
@@ -168,7 +168,7 @@ def test_the_place_in_the_source_comes_first(tmp_path, kind, inputs, first, said
     place = list(worst)[: list(worst).index("label")]
     assert {name: worst[name] for name in place} == first
     assert (worst["index"], worst["position"]) == (1, 11)
-    screen = invoke("audit", folder.path, "--top", 1, "--out", tmp_path / "all.csv").output
+    screen = command.run("audit", folder.path, "--top", 1, "--out", tmp_path / "all.csv").output
     heads = next(line for line in screen.splitlines() if "believed" in line)
     assert [head.strip() for head in heads.strip("┃").split("┃")][: len(first)] == list(first)
     assert str(next(iter(first.values()))) in screen
@@ -183,11 +183,9 @@ def test_a_window_leaves_the_prior_out_here_too(tmp_path):
 
 
 def test_errors_are_one_sentence(run, tmp_path):
-    missing = invoke("audit", tmp_path / "nowhere")
-    assert missing.exit_code == 1
+    missing = command.run("audit", tmp_path / "nowhere", code=1)
     assert "There is no run folder" in missing.output
-    into_folder = invoke("audit", run.path, "--out", tmp_path)
-    assert into_folder.exit_code == 1
+    into_folder = command.run("audit", run.path, "--out", tmp_path, code=1)
     assert "name a file in it" in into_folder.output.replace("\n", " ")
 
 
@@ -199,7 +197,7 @@ def test_a_failed_write_leaves_the_old_file(run, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("activebias.runs.suspects.safe_cell", fail)
-    assert invoke("audit", run.path, "--out", path).exit_code == 1
+    command.run("audit", run.path, "--out", path, code=1)
     assert path.read_text() == "old"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run", "suspects.csv"]
 
@@ -211,8 +209,7 @@ def test_the_order_is_that_of_the_library(run):
 def test_from_training_to_the_wrong_labels(tmp_path):
     # The whole way of a user, on a recipe whose wrong labels are known.
     recipe = get_recipe("digits").shortened(12)
-    result = invoke("train", "digits", "--epochs", 12, "--out", tmp_path / "run", "--quiet")
-    assert result.exit_code == 0, result.output
+    command.run("train", "digits", "--epochs", 12, "--out", tmp_path / "run", "--quiet")
     data = prepare(recipe, load_data(recipe), seed=0, device=torch.device("cpu")).dataset
     wrong = (data.train.targets != data.clean_targets).numpy()
     folder = read_run(tmp_path / "run")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("pandas")
 pytest.importorskip("PIL")
@@ -14,7 +13,6 @@ import pandas as pd
 
 import activebias as ab
 from activebias import learning
-from activebias.cli import app
 from activebias.lab import Place, get_recipe, run_trials
 from activebias.lab.experiment.store import ResultStore
 from activebias.lab.trials import UnlearntWarning
@@ -22,6 +20,7 @@ from activebias.own.tables import read_table
 from activebias.own.train import LEARNT_FROM_VALIDATION, build_run, train_own
 from activebias.runs.folder import read_run
 from activebias.training.checkpoints import Checkpoint
+from command import run, words
 from own_data import made_up, write_digits, write_wine
 
 
@@ -29,16 +28,6 @@ from own_data import made_up, write_digits, write_wine
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(learning, "PART", 100.0)  # on data this small it would learn once in many epochs
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def words(text):
-    return " ".join(text.split())
 
 
 def sources():
@@ -157,7 +146,7 @@ def test_compared_over_splits(name):
 
 def test_a_search_lets_it_learn_and_a_typo_is_noticed():
     result = run("compare", "digits", "--methods", "scan,atuo", code=2)
-    assert "Did you mean 'auto'?" in words(result.output.replace("│", " "))
+    assert "Did you mean 'auto'?" in words(result.output)
     arguments = ("--methods", "scan,auto", "--search", "--trials", 2, "--epochs", 6, "--json")
     found = run("compare", "digits", *arguments)
     assert "no validation part" not in found.stderr
@@ -166,4 +155,4 @@ def test_a_search_lets_it_learn_and_a_typo_is_noticed():
 
 def test_tags_are_not_drawn():
     result = run("train", *sources()["tweets"], "--method", "sauto", code=2)
-    assert "use scan, wd, we, wpv, wtc or auto, not sauto" in words(result.output.replace("│", " "))
+    assert "use scan, wd, we, wpv, wtc or auto, not sauto" in words(result.output)

@@ -21,6 +21,7 @@ from activebias.cli import app
 from activebias.commands.running import show_trials
 from activebias.lab import RECIPES, ResultStore, TrialResult, cookbook, get_recipe, theory
 from activebias.lab.data import SOURCES
+from command import run, words
 
 COMMON = {"--out", "--json", "--debug", "--help"}
 RUNS = COMMON | {"--data", "--device", "--epochs", "--quiet", "--seed"}
@@ -45,12 +46,6 @@ FLAGS = {
     "report": COMMON | {"--image-budget"},
 }
 SHORT = ["compare", "digits", "--epochs", "3", "--trials", "2", "--methods", "scan,wpv"]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def all_commands():
@@ -200,7 +195,7 @@ def test_results_cannot_go_into_a_file(tmp_path, command, inside):
     file = tmp_path / "afile"
     file.write_text("mine")
     result = run(*command, "--out", file / "folder" if inside else file, code=2)
-    assert "Expected `--out` to be a folder, but" in " ".join(result.stderr.replace("│", " ").split())
+    assert "Expected `--out` to be a folder, but" in words(result.stderr)
     assert file.read_text() == "mine"
 
 
@@ -267,7 +262,7 @@ def test_errors_are_one_sentence(arguments, code, message, tmp_path):
     if arguments[0] in ("compare", "reproduce", "figures"):
         arguments = [*arguments, "--out", str(tmp_path)]
     result = run(*arguments, code=code)
-    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert message in words(result.stderr)
     assert "Traceback" not in result.output
     if code == 1:
         assert result.stderr.startswith("activebias: ")

@@ -6,20 +6,13 @@ from importlib.util import find_spec
 import pytest
 import torch
 import typer
-from typer.testing import CliRunner
 
 import processes
-from activebias.cli import app
 from activebias.commands.choosing import find_spread
 from activebias.commands.devices import find_devices
+from command import run, words
 
 SHORT = ["compare", "digits", "--epochs", "2", "--trials", "2", "--methods", "scan,wpv", "--json"]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def test_compare_by_two_processes_prints_what_one_process_prints(tmp_path):
@@ -44,7 +37,7 @@ def test_compare_by_two_processes_prints_what_one_process_prints(tmp_path):
 )
 def test_options_that_do_not_fit_are_usage_errors(tmp_path, options, message):
     output = run(*SHORT, "--out", tmp_path, *options, code=2).output
-    assert message in " ".join(output.replace("│", " ").split())
+    assert message in words(output)
     assert not list(tmp_path.iterdir())
 
 

@@ -4,19 +4,19 @@ import io
 import json
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from typer.testing import CliRunner
 
 pytest.importorskip("pandas")
 pytest.importorskip("PIL")
 import pandas as pd
 
 import activebias as ab
-from activebias.cli import app
+import command
 from activebias.own.models import load_model
 from activebias.own.tables import read_table
 from activebias.own.train import train_own
@@ -29,10 +29,7 @@ from own_data import made_up, write_digits, write_wine
 pytestmark = pytest.mark.usefixtures("own_place")
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["train", *(str(argument) for argument in arguments)])
-    assert result.exit_code == code, result.output
-    return result
+run = partial(command.run, "train")
 
 
 def check(folder):
@@ -339,7 +336,7 @@ def test_errors_are_one_sentence(tmp_path, arguments, code, message):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("years")
     result = run(*arguments, code=code)
-    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert message in command.words(result.stderr)
     assert "Traceback" not in result.output
     if code == 1:
         assert result.stderr.count("\n") == 1

@@ -96,7 +96,7 @@ def test_histories_grow_on_after_a_graph_was_captured(method):
         run.memory.history.values()[1].sum(1).view(len(SEEDS), -1).sum(1).cpu() for run in (ours, theirs)
     ]
     assert counts[0].tolist() == counts[1].tolist()  # one entry for every visit, and the first
-    again = ours.branch(ours.lanes, emphasises=True)
+    again = ours.branch(ours.lanes)
     again.train_epoch()
     assert again.memory.history.values()[1].sum() > ours.memory.history.values()[1].sum()
 

@@ -5,7 +5,8 @@ import torch
 from sklearn.datasets import load_digits
 
 import activebias as ab
-from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, write_run
+from activebias.runs.contents import Inputs, Instances, Predictions, RunInfo
+from activebias.runs.folder import write_run
 
 FLIPPED = 0.2
 

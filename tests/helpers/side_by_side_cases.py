@@ -79,7 +79,7 @@ def together(recipe, prepared, methods):
     )
     for _ in range(recipe.burn_in):
         run.train_epoch()
-    run = run.branch([Lane(seed, method) for method in methods for seed in SEEDS], emphasises=True)
+    run = run.branch([Lane(seed, method) for method in methods for seed in SEEDS])
     while run.epoch < recipe.epochs:
         run.train_epoch()
     return run

@@ -1,12 +1,11 @@
-"""A run folder of four instances with a history that can be checked by hand, and the command on it."""
+"""A run folder of four instances with a history that can be checked by hand."""
 
 import numpy as np
 import torch
-from typer.testing import CliRunner
 
 import activebias as ab
-from activebias.cli import app
-from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, write_run
+from activebias.runs.contents import Inputs, Instances, Predictions, RunInfo
+from activebias.runs.folder import write_run
 
 CLASSES = ("cat", "<b>dog</b>", "-1")
 # p(y|x) of four instances at three visits: right, wrong, in between, never visited.
@@ -55,7 +54,3 @@ def write(path, inputs, kind="images", **more):
 def images():
     names = ("a.png", "=HYPERLINK(1).png", "c.png", "\x1b[31md.png")
     return Inputs(images=np.zeros((4, 2, 2), np.uint8), names=names)
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])

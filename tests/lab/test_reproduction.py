@@ -9,6 +9,7 @@ import pytest
 from activebias.lab import Place, ResultStore, TrialResult, get_recipe, run_trials
 from activebias.lab import reproduction as module
 from activebias.lab.experiment.results import config_hash
+from activebias.lab.trials import missing_runs
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,12 +28,12 @@ def test_no_stored_result_would_be_trained_again(folder):
     names = [path.stem for path in sorted(store.folder.glob("*.jsonl"))]
     assert "mnist-fc" in names
     for name in names:
-        config = get_recipe(name).config()
-        results = store.load(name)
-        assert {config_hash(result.config) for result in results} == {config_hash(config)}, name
-        methods, seeds = zip(*((result.method, result.seed) for result in results), strict=True)
-        missing = store.missing(name, config, methods, seeds)
-        assert set(zip(methods, seeds, strict=True)).isdisjoint(missing)
+        recipe, results = get_recipe(name), store.load(name)
+        assert {config_hash(result.config) for result in results} == {config_hash(recipe.config())}, name
+        methods, seeds = (dict.fromkeys(getattr(each, key) for each in results) for key in ("method", "seed"))
+        missing = missing_runs(recipe, methods, seeds, Place(store.folder))
+        stored = {(result.seed, result.method) for result in results}
+        assert stored.isdisjoint((seed, side.name) for seed, group in missing.items() for side in group)
 
 
 def test_the_stored_trials_side_by_side_are_those_trained_one_by_one():

@@ -92,12 +92,6 @@ def test_fewer_pairs_and_no_baseline_are_said():
     assert "±" not in "".join(cell.text for row in one.rows for cell in row)
 
 
-def test_another_metric_leads():
-    table = comparison_table(trials({"scan": 3.0, "wpv": 2.5}, 3), metric="last10_test_error")
-    assert table.columns[2] == "last 10 epochs %"
-    assert table.columns[5:] == ("best test error %", "training error %")
-
-
 def test_minus_zero_is_not_printed():
     results = trials({"scan": 3.0}, 3) + [
         TrialResult(

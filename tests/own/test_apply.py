@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import command
 from activebias.own.rewriting import corrected_csv
 from activebias.runs import read_run
 from own_data import made_up, write_digits, write_wine
-from small_run import invoke
 
 SHORT = ("--epochs", 1, "--burn-in", 0, "--quiet")
 
@@ -25,8 +25,7 @@ def here(tmp_path, monkeypatch):
 
 
 def train(*arguments):
-    result = invoke("train", *arguments, *SHORT)
-    assert result.exit_code == 0, result.output
+    command.run("train", *arguments, *SHORT)
 
 
 def write_corrections(rows, path="corrections.csv"):
@@ -38,8 +37,7 @@ def write_corrections(rows, path="corrections.csv"):
 
 
 def apply(*arguments, code=0):
-    result = invoke("apply", "corrections.csv", *arguments)
-    assert result.exit_code == code, result.output
+    result = command.run("apply", "corrections.csv", *arguments, code=code)
     return " ".join((result.stdout + result.stderr).split())
 
 
@@ -198,7 +196,7 @@ def test_json():
     train("--csv", "wine.csv", "--target", "target")
     write_corrections([{"row": 1, "label": "0", "new_label": "2"}])
     value = json.loads(
-        invoke("apply", "corrections.csv", "--run", "runs/wine", "--out", "n.csv", "--json").stdout
+        command.run("apply", "corrections.csv", "--run", "runs/wine", "--out", "n.csv", "--json").stdout
     )
     assert value["num_changed"] == 1
     assert value["changes"] == [{"label": "0", "new_label": "2", "number": 1}]
@@ -246,8 +244,8 @@ def test_nothing_is_overwritten_and_a_changed_source_is_refused():
     )
     Path("wine.csv").unlink()
     assert "There is no wine.csv" in apply("--run", "runs/wine", "--out", "new.csv", code=1)
-    assert invoke("train", "digits", *SHORT).exit_code == 2  # --burn-in is not for recipes
-    assert invoke("train", "digits", "--epochs", 1, "--quiet", "--out", "recipe").exit_code == 0
+    command.run("train", "digits", *SHORT, code=2)  # --burn-in is not for recipes
+    command.run("train", "digits", "--epochs", 1, "--quiet", "--out", "recipe")
     write_corrections([{"position": 1, "label": "0", "new_label": "1"}])
     assert "recipe" in apply("--run", "recipe", "--out", "new.csv", code=1)
     write_digits(Path("photos"), 60)

@@ -5,17 +5,16 @@ import json
 import pytest
 import torch
 
+import command
 from activebias.own import load_model
 from activebias.runs import read_run
 from own_data import write_digits
-from small_run import invoke
 
 
 def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path / "photos", 150, moved=0.3)
-    result = invoke("train", "--images", "photos", "--epochs", 12, "--quiet")
-    assert result.exit_code == 0
+    result = command.run("train", "--images", "photos", "--epochs", 12, "--quiet")
     assert ", kept in best.pt), training error" in " ".join(result.stdout.split())
     folder = read_run("runs/photos")
     held_out = folder.instances().in_validation
@@ -27,7 +26,7 @@ def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
             wrong = load_model(folder, best=best)(images).argmax(1) != labels
         assert 100 * float(wrong.float().mean()) == pytest.approx(expected, abs=1e-3)
     assert min(curve) < curve[-1], "choose other data: the last epoch must not be the best"
-    result = invoke("train", "digits", "--epochs", 1, "--json", "--out", "recipe")
+    result = command.run("train", "digits", "--epochs", 1, "--json", "--out", "recipe")
     assert json.loads(result.stdout)["best_model"] is None
     with pytest.raises(ValueError, match=r"no best\.pt"):
         read_run("recipe").model_state(best=True)

@@ -6,17 +6,16 @@ import shutil
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("pandas")
 pytest.importorskip("PIL")
 import pandas as pd
 
-from activebias.cli import app
 from activebias.own.images import read_images
 from activebias.own.tables import read_table
 from activebias.own.tagged import read_tagged
 from activebias.runs.folder import read_run
+from command import run
 from own_data import made_up, write_digits, write_wine
 
 pytestmark = pytest.mark.usefixtures("own_place")
@@ -34,12 +33,6 @@ def photos(tmp_path):
     shutil.copy(first, folder / "digit 7" / "same.png")
     shutil.copy(second, folder / "digit 1" / "copy.png")
     return folder
-
-
-def invoke(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def read_csv(path):
@@ -133,7 +126,7 @@ def test_a_validation_file_may_contradict_the_training_file(tmp_path):
 
 
 def test_from_training_to_the_report(photos):
-    result = invoke("train", "--images", "photos", "--epochs", 2, "--seed", 1)
+    result = run("train", "--images", "photos", "--epochs", 2, "--seed", 1)
     assert "Some inputs have different labels: see runs/photos/conflicts.csv." in " ".join(
         result.stdout.split()
     )
@@ -141,43 +134,43 @@ def test_from_training_to_the_report(photos):
     listed = read_csv("runs/photos/conflicts.csv")
     assert list(listed[0]) == ["group", "part", "label", "position", "instance"]
     assert {row["part"] for row in listed} == {"training"}
-    said = " ".join(invoke("audit", "runs/photos", "--out", "all.csv").stdout.split())
+    said = " ".join(run("audit", "runs/photos", "--out", "all.csv").stdout.split())
     assert "different labels: 3 instances, numbered in the column conflict." in said
     marked = [row for row in read_csv("all.csv") if row["conflict"]]
     assert {row["conflict"] for row in marked} == {"1"}
     assert {row["instance"] for row in marked} == {row["instance"] for row in listed}
-    value = json.loads(invoke("audit", "runs/photos", "--json", "--top", 200).stdout)
+    value = json.loads(run("audit", "runs/photos", "--json", "--top", 200).stdout)
     assert value["num_conflicts"] == 3
     assert sum(row["conflict"] == 1 for row in value["suspects"]) == 3
     assert sum(row["conflict"] is None for row in value["suspects"]) == value["num_instances"] - 3
 
 
 def test_the_screen_speaks_of_the_column_conflict_where_it_shows_one(photos):
-    invoke("train", "--images", "photos", "--epochs", 1, "--seed", 1, "--quiet")
-    worst = json.loads(invoke("audit", "runs/photos", "--json", "--top", 200).stdout)["suspects"]
+    run("train", "--images", "photos", "--epochs", 1, "--seed", 1, "--quiet")
+    worst = json.loads(run("audit", "runs/photos", "--json", "--top", 200).stdout)["suspects"]
     num_before = next(k for k, row in enumerate(worst) if row["conflict"])
     assert num_before, "choose another seed: some rows must come before the first conflict"
     for top in (num_before, num_before + 1):
-        said = " ".join(invoke("audit", "runs/photos", "--top", top).stdout.replace("┃", "│").split())
+        said = " ".join(run("audit", "runs/photos", "--top", top).stdout.replace("┃", "│").split())
         assert "different labels: 3 instances, numbered in the column conflict." in said
         assert "│ conflict │" in said
-    said = " ".join(invoke("audit", "runs/photos", "--top", 0).stdout.split())
+    said = " ".join(run("audit", "runs/photos", "--top", 0).stdout.split())
     assert "different labels: 3 instances. runs/photos/conflicts.csv lists them" in said
-    said = " ".join(invoke("audit", "runs/photos", "--top", 0, "--out", "all.csv").stdout.split())
+    said = " ".join(run("audit", "runs/photos", "--top", 0, "--out", "all.csv").stdout.split())
     assert "numbered in the column conflict." in said
 
 
 def test_without_conflicts_there_is_no_file_and_an_old_one_goes(photos):
     arguments = ("train", "--images", "photos", "--epochs", 1, "--json")
-    assert json.loads(invoke(*arguments).stdout)["conflicts"] == "runs/photos/conflicts.csv"
+    assert json.loads(run(*arguments).stdout)["conflicts"] == "runs/photos/conflicts.csv"
     for name in ("digit 4", "digit 7"):
         (photos / name / "same.png").unlink()
-    assert json.loads(invoke(*arguments).stdout)["conflicts"] is None
+    assert json.loads(run(*arguments).stdout)["conflicts"] is None
     folder = read_run("runs/photos")
     assert folder.conflicts_file is None
     assert folder.instances().num_conflicts == 0
     assert any("Duplicate images: 1" in note for note in folder.info.notes)
-    assert "different labels" not in invoke("audit", "runs/photos").stdout
+    assert "different labels" not in run("audit", "runs/photos").stdout
 
 
 def test_conflicts_that_are_only_validated_on_are_said_too(photos):
@@ -186,9 +179,9 @@ def test_conflicts_that_are_only_validated_on_are_said_too(photos):
         for seed in range(20)
         if read_images(photos, validation=0.4, seed=seed).conflicts.rows[0]["part"] == "validation"
     )
-    invoke("train", "--images", "photos", "--epochs", 1, "--seed", seed, "--validation", 0.4, "--quiet")
+    run("train", "--images", "photos", "--epochs", 1, "--seed", seed, "--validation", 0.4, "--quiet")
     assert len(read_csv("runs/photos/conflicts.csv")) == 3
-    said = " ".join(invoke("audit", "runs/photos").stdout.split())
+    said = " ".join(run("audit", "runs/photos").stdout.split())
     assert "Some inputs have different labels: 3 instances, numbered in the column conflict." in said
     assert "│ conflict │" in said.replace("┃", "│")
 
@@ -199,7 +192,7 @@ def test_what_a_spreadsheet_would_run_gets_an_apostrophe(tmp_path):
     frame.loc[61] = ["@SUM(1) as the beginning", "b"]
     frame.loc[62] = ["@SUM(1) as the beginning", "=1+1"]
     frame.to_csv(tmp_path / "cells.csv", index=False)
-    invoke("train", "--csv", "cells.csv", "--target", "y", "--epochs", 1, "--quiet")
+    run("train", "--csv", "cells.csv", "--target", "y", "--epochs", 1, "--quiet")
     listed = read_csv("runs/cells/conflicts.csv")
     assert [row["label"] for row in listed] == ["'=1+1", "b", "b", "'=1+1"]
     assert [row["instance"][0] for row in listed] == ["a", "a", "'", "'"]

@@ -8,10 +8,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import activebias
+import command
 from activebias.own import load_model
 from activebias.runs import audit_run, read_run
 from own_data import made_up, write_digits
-from small_run import invoke
 
 WRONG = 100
 
@@ -79,9 +79,8 @@ def test_a_model_and_embeddings(digits):
 
 
 def train(*arguments, code=0):
-    result = invoke("train", *arguments, "--quiet")
-    assert result.exit_code == code, result.output
-    return " ".join(result.output.replace("│", " ").split())
+    result = command.run("train", *arguments, "--quiet", code=code)
+    return command.words(result.output)
 
 
 def test_rows_without_a_label_have_an_embedding_too(digits, tmp_path, monkeypatch):

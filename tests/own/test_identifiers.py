@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import activebias
+import command
 from activebias.own.train import train_own
 from activebias.runs.folder import read_run
 from own_tables import read
-from small_run import invoke
 
 KEPT = ("label", "believed", "score", "suspected", "conflict", "duplicate", "part", "instance")
 CUSTOMERS = [f"K-{7 * k:04d}" for k in range(178)]
@@ -28,7 +28,7 @@ def run(wine, tmp_path):
 
 
 def listed(run, path):
-    assert invoke("audit", run.path, "--out", path).exit_code == 0
+    command.run("audit", run.path, "--out", path)
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -48,16 +48,16 @@ def test_the_audit_has_them_behind_the_row(run, tmp_path):
         assert line["index_"] == ("" if line["row"] == "9" else CUSTOMERS[int(line["row"])])
         assert line["number"] == str(5000 + int(line["row"]))
     assert sorted(int(line["index"]) for line in found) == list(range(178))
-    worst = json.loads(invoke("audit", run.path, "--json").stdout)["suspects"][0]
+    worst = json.loads(command.run("audit", run.path, "--json").stdout)["suspects"][0]
     assert worst["index_"] == found[0]["index_"]
 
 
 def test_the_screen_shows_the_first_if_it_is_short(run):
-    shown = invoke("audit", run.path, "--top", 178).output
+    shown = command.run("audit", run.path, "--top", 178).output
     assert all(name in shown for name in CUSTOMERS if name != CUSTOMERS[9])
     frame = run.inputs().identifiers.assign(index="x" * 40)
     frame.to_parquet(run.path / "identifiers.parquet")
-    assert "xxx" not in invoke("audit", run.path).output
+    assert "xxx" not in command.run("audit", run.path).output
 
 
 def test_a_folder_without_them_is_read_and_a_damaged_one_is_refused(run, tmp_path):
@@ -74,7 +74,7 @@ def test_the_exports_have_them(run, tmp_path):
     """Cartography knows an example by its guid alone, which is the row."""
     for format_name in ("npz", "parquet", "cartography"):
         arguments = ("--format", format_name, "--out", tmp_path / format_name)
-        assert invoke("export", run.path, *arguments).exit_code == 0
+        command.run("export", run.path, *arguments)
     arrays = np.load(tmp_path / "npz")
     assert arrays["identifier_names"].tolist() == ["index", "number"]
     for row, (customer, number) in zip(arrays["row"], arrays["identifiers"].tolist(), strict=True):
@@ -85,7 +85,7 @@ def test_the_exports_have_them(run, tmp_path):
         assert line["index_"] == (None if line["row"] == 9 else CUSTOMERS[line["row"]])
     assert sorted(table["index"].to_pylist()) == list(range(178))
     (run.path / "identifiers.parquet").unlink()
-    assert invoke("export", run.path, "--out", tmp_path / "without").exit_code == 0
+    command.run("export", run.path, "--out", tmp_path / "without")
     assert "identifiers" not in np.load(tmp_path / "without")
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import command
 from activebias.runs import read_run
 from own_data import made_up, write_digits, write_wine
-from small_run import invoke
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +18,8 @@ def here(tmp_path, monkeypatch):
 
 
 def train(*arguments, code=0):
-    result = invoke("train", *arguments, "--quiet")
-    assert result.exit_code == code, result.output
-    return " ".join(result.stderr.replace("│", " ").split())
+    result = command.run("train", *arguments, "--quiet", code=code)
+    return command.words(result.stderr)
 
 
 def validated(path):

@@ -6,8 +6,8 @@ import torch
 pytest.importorskip("pandas")
 pytest.importorskip("PIL")
 
+from activebias.internal import IGNORED
 from activebias.own.tagged import read_tagged
-from activebias.training.examples import IGNORE
 from own_data import PLACES, made_up
 
 
@@ -26,10 +26,10 @@ def test_words_tags_and_positions(path):
     assert data.kind == "tagging"
     assert data.class_names == ("B-location", "B-person", "I-person", "O")
     assert (len(data.train), len(data.validation)) == (48, 12)
-    counted = data.train.targets != IGNORE
+    counted = data.train.targets != IGNORED
     words = data.inputs.rows["word"][: data.tokens.num_instances]  # then come those of the validation part
     assert data.tokens.num_instances == int(counted.sum())
-    assert len(data.inputs) == len(words) + int((data.validation.targets != IGNORE).sum())
+    assert len(data.inputs) == len(words) + int((data.validation.targets != IGNORED).sum())
     tags = [data.class_names[tag] for tag in data.train.targets[counted]]
     for word, tag in zip(words, tags, strict=True):
         assert (tag == "B-location") == (word in PLACES)

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+import command
 from activebias.runs import audit_run, read_run
 from own_data import made_up, write_wine
 from report_runs import make_run
-from small_run import images, invoke
+from small_run import images
 
 WRONG = (3, 100, 140)
 X_AXIS = "return document.querySelector('#detail .chart')?.layout?.xaxis.title.text"
@@ -31,8 +32,7 @@ def trained(tmp_path_factory):
             ("train", "--csv", "wine.csv", "--target", "target", "--epochs", 20, "--quiet"),
             ("report", "runs/wine"),
         ):
-            result = invoke(*arguments)
-            assert result.exit_code == 0, result.output
+            command.run(*arguments)
     return folder
 
 
@@ -62,7 +62,7 @@ def test_from_the_page_to_the_corrected_table(page, reported):
     cells = [page.find(f"tr[data-instance='{i}'] .decided").text for i in first]
     assert cells[2] == "kept"
     assert [cell[:2] for cell in cells[:2]] == ["→ ", "→ "]
-    assert invoke("report", "runs/wine", "--out", "again.html").exit_code == 0
+    command.run("report", "runs/wine", "--out", "again.html")
     page.open(Path("again.html").resolve())  # another report of the run, later
     assert page.find("#decided").text == "3 decided: 2 changed, 1 kept."
     rows = corrections(page)
@@ -70,10 +70,10 @@ def test_from_the_page_to_the_corrected_table(page, reported):
     assert {int(row["row"]): row["decision"] for row in rows} == {
         int(position[i]): decision for i, decision in zip(first, ("accept", "accept", "keep"), strict=True)
     }
-    applied = invoke(
+    applied = command.run(
         "apply", page.downloads / "corrections.csv", "--run", "runs/wine", "--out", "corrected.csv"
     )
-    assert "Changed 2 labels of 178" in applied.stdout, applied.output
+    assert "Changed 2 labels of 178" in applied.stdout
     right = pd.read_csv(write_wine("right.csv"))["target"]
     assert (pd.read_csv("corrected.csv")["target"] != right).sum() == 1
     assert page.errors() == []
@@ -114,7 +114,7 @@ def test_buttons_other_class_undo_and_filters(page, reported):
 
 def test_decisions_belong_to_their_run(page, reported, tmp_path):
     other = make_run(tmp_path / "other", num=4, class_names=("a", "b"), inputs=images())
-    assert invoke("report", other.path, "--out", "other.html").exit_code == 0
+    command.run("report", other.path, "--out", "other.html")
     page.open(Path("other.html").resolve())
     page.js("Report.decisions.decide(0, 1)")
     assert page.find("#decided").text.startswith("1 decided")
@@ -128,8 +128,8 @@ def test_decisions_belong_to_their_run(page, reported, tmp_path):
 def test_words_are_corrected_by_sentence_and_word(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tweets.conll").write_text(made_up(60).replace("Rome\tB-location", "Rome\tO", 1))
-    assert invoke("train", "--conll", "tweets.conll", "--epochs", 3, "--quiet").exit_code == 0
-    assert invoke("report", "runs/tweets").exit_code == 0
+    command.run("train", "--conll", "tweets.conll", "--epochs", 3, "--quiet")
+    command.run("report", "runs/tweets")
     page.open(Path("report.html").resolve())
     run = read_run("runs/tweets")
     instances = run.instances()
@@ -138,10 +138,7 @@ def test_words_are_corrected_by_sentence_and_word(page, tmp_path, monkeypatch):
     page.js("Report.decisions.decide(arguments[0], arguments[1])", wrong, code)
     (row,) = corrections(page)
     assert (row["sentence"], row["word"], row["label"], row["new_label"]) == ("1", "4", "O", "B-location")
-    applied = invoke(
-        "apply", page.downloads / "corrections.csv", "--run", "runs/tweets", "--out", "new.conll"
-    )
-    assert applied.exit_code == 0, applied.output
+    command.run("apply", page.downloads / "corrections.csv", "--run", "runs/tweets", "--out", "new.conll")
     assert Path("new.conll").read_text() == made_up(60)
 
 
@@ -177,8 +174,8 @@ def test_the_page_of_several_judges(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_wine("wine.csv")
     options = ("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--judges", 3, "--quiet")
-    assert invoke("train", *options).exit_code == 0
-    assert invoke("report", "runs/wine").exit_code == 0
+    command.run("train", *options)
+    command.run("report", "runs/wine")
     page.open(tmp_path / "report.html")
     assert "3 models judged every label, and one of them had not trained on it." in page.find("main").text
     page.choose("#show", "All instances")

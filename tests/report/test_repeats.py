@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
+import command
 import report_runs
 from activebias.report import page
 from activebias.report.page import write_report
 from activebias.report.repeats import repeated, repeats
 from activebias.report.view import view_run
-from activebias.runs.folder import Inputs
+from activebias.runs.contents import Inputs
 from own_data import write_wine
-from small_run import invoke
 
 IMAGES = np.zeros((6, 4, 4), dtype=np.uint8)
 
@@ -91,13 +91,12 @@ def test_the_terminal_says_that_the_parts_of_three_runs_differ(tmp_path, monkeyp
     write_wine("wine.csv")
     for method, seed in (("scan", 0), ("wtc", 1), ("we", 2), ("wtc", 0), ("we", 0)):
         options = ("--csv", "wine.csv", "--target", "target", "--epochs", 1, "--burn-in", 0, "--quiet")
-        done = invoke("train", *options, "--method", method, "--seed", seed, "--out", f"{method}-{seed}")
-        assert done.exit_code == 0, done.output
-    different = invoke("report", "scan-0", "wtc-1", "we-2")
-    assert different.exit_code == 0
+        command.run("train", *options, "--method", method, "--seed", seed, "--out", f"{method}-{seed}")
+    different = command.run("report", "scan-0", "wtc-1", "we-2")
     note = "The runs were validated on different rows, or with other labels: their validation errors are"
     assert note in " ".join(different.stdout.split())
     assert (
-        "not comparable" in json.loads(invoke("report", "scan-0", "wtc-1", "we-2", "--json").stdout)["note"]
+        "not comparable"
+        in json.loads(command.run("report", "scan-0", "wtc-1", "we-2", "--json").stdout)["note"]
     )
-    assert "validated on different" not in invoke("report", "scan-0", "wtc-0", "we-0").stdout
+    assert "validated on different" not in command.run("report", "scan-0", "wtc-0", "we-0").stdout

@@ -8,7 +8,7 @@ import pytest
 
 import report_runs as runs
 from activebias.report.page import write_report
-from activebias.runs.folder import Inputs
+from activebias.runs.contents import Inputs
 
 ESCAPE, TAB, ENTER = "\ue00c", "\ue004", "\ue007"  # as WebDriver names the keys
 

@@ -11,7 +11,7 @@ import pytest
 import report_runs as runs
 from activebias.report.page import write_report
 from activebias.report.view import view_run
-from activebias.runs.folder import Inputs
+from activebias.runs.contents import Inputs
 
 HOSTILE = [
     "<script>window.stolen = 1</script>",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import command
 import report_runs as runs
 from activebias.report import write_report
 from activebias.report.classes import balanced_error, class_rows
@@ -10,7 +11,6 @@ from activebias.report.summary import curves_note, figures
 from activebias.report.view import view_run
 from activebias.runs import Inputs
 from activebias.runs.folder import require_pandas
-from small_run import invoke
 
 TAGS = ("O", "B-corporation", "I-corporation", "B-creative-work", "I-creative-work", *"ABCDEFGHIJKLMNOPQR")
 
@@ -160,7 +160,7 @@ def test_a_word_stands_in_its_sentence(page, words, tmp_path):
     heads = page.js("return [...document.querySelectorAll('#matrix th[title]')].map(e => e.textContent)")
     assert set(heads) <= set(TAGS)
     assert max(map(len, heads)) > 12
-    result = invoke("audit", run.path, "--out", tmp_path / "all.csv")
+    result = command.run("audit", run.path, "--out", tmp_path / "all.csv")
     assert " in “" in result.stdout
     assert "word20 in “… word16 word17 word18 word19 word20 word21 word22 word23”" in (
         tmp_path / "all.csv"

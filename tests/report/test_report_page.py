@@ -11,17 +11,17 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import activebias as ab
 import blocks
 import report_runs as runs
-from activebias.cli import app
 from activebias.report import page, summary
 from activebias.report.encoding import NO_VISIT, Blobs, script_json, smallest, visits_kept
 from activebias.report.thumbnails import make_thumbnails
 from activebias.report.view import view_run
-from activebias.runs.folder import Inputs, read_run
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import read_run
+from command import run
 
 pytest.importorskip("plotly", reason="the report is not tested: plotly is not installed")
 
@@ -226,12 +226,8 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 def test_the_command(tmp_path):
     small_run(tmp_path / "run")
     out = tmp_path / "report.html"
-    result = CliRunner().invoke(app, ["report", str(tmp_path / "run"), "--out", str(out)])
-    assert result.exit_code == 0, result.output
-    assert "Report:" in result.output
-    result = CliRunner().invoke(
-        app, ["report", str(tmp_path / "run"), str(tmp_path / "run"), "--out", str(out), "--json"]
-    )
+    assert "Report:" in run("report", tmp_path / "run", "--out", out).output
+    result = run("report", tmp_path / "run", tmp_path / "run", "--out", out, "--json")
     assert json.loads(result.stdout) == {
         "out": str(out),
         "bytes": out.stat().st_size,
@@ -242,12 +238,8 @@ def test_the_command(tmp_path):
 
 def test_errors_are_one_sentence(tmp_path):
     folder = small_run(tmp_path / "run")
-    result = CliRunner().invoke(app, ["report", str(tmp_path / "none")])
-    assert result.exit_code == 1
-    assert "There is no run folder" in result.stderr
-    result = CliRunner().invoke(app, ["report", str(tmp_path / "run"), "--out", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "is a folder" in result.stderr
+    assert "There is no run folder" in run("report", tmp_path / "none", code=1).stderr
+    assert "is a folder" in run("report", tmp_path / "run", "--out", tmp_path, code=1).stderr
     with pytest.raises(ValueError, match="Expected at least one run"):
         page.write_report([], tmp_path / "r.html")
     with pytest.raises(ValueError, match="Expected `image_budget` to be 0 or more bytes, but got -1"):

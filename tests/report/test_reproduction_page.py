@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from activebias.cli import app
 from activebias.lab import ResultStore, get_recipe
 from activebias.lab.reproduction import PaperRow
+from command import run
 
 pytest.importorskip("plotly", reason="the page needs plotly")
 ROOT = Path(__file__).parents[2]
@@ -32,12 +31,6 @@ def written(rows, folder):
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     return written([stored(name) for name in NAMES], tmp_path_factory.mktemp("page"))
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def without_scripts(file):

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import command
 from activebias.runs import read_run
 from activebias.runs.before_after import BeforeAfter, compare_before_after
 from activebias.runs.suspects import audit_run, rows
 from own_data import made_up, write_digits, write_wine
-from small_run import images, invoke, write
+from small_run import images, write
 
 COUNTS = {"num_before": 300, "num_after": 300, "num_common": 300, "relabelled": 0}
 
@@ -22,8 +23,7 @@ def here(tmp_path, monkeypatch):
 
 
 def train(*arguments):
-    result = invoke("train", *arguments, "--epochs", 3, "--burn-in", 1, "--quiet")
-    assert result.exit_code == 0, result.output
+    result = command.run("train", *arguments, "--epochs", 3, "--burn-in", 1, "--quiet")
     return " ".join(result.stdout.split())
 
 
@@ -113,15 +113,15 @@ def test_the_report_says_it_and_shows_no_errors_that_mislead(tmp_path):
     noisy_wine()
     train("--csv", "wine.csv", "--target", "target")
     train("--csv", "right.csv", "--like", "runs/wine")
-    said = " ".join(invoke("report", "runs/wine", "runs/right").stdout.split())
+    said = " ".join(command.run("report", "runs/wine", "runs/right").stdout.split())
     assert "% were predicted wrong before and" in said
     assert "too few rows to compare two errors (fewer than 100): a first run with a larger `--v" in said
     comparison = shown_comparison()
     assert comparison["hides_errors"]
     assert [row[-2:] for row in comparison["rows"]] == [["not comparable"] * 2] * 2
-    value = json.loads(invoke("report", "runs/wine", "runs/right", "--json").stdout)
+    value = json.loads(command.run("report", "runs/wine", "runs/right", "--json").stdout)
     assert value["before_after"]["relabelled"] > 0
-    again = invoke("report", "runs/wine", "runs/wine").stdout
+    again = command.run("report", "runs/wine", "runs/wine").stdout
     assert "0 fixed, 0 broken" in " ".join(again.split())
     assert "hides_errors" not in shown_comparison()
 
@@ -132,7 +132,7 @@ def test_three_runs_whose_validation_parts_differ():
     train("--csv", "wine.csv", *target)
     train("--csv", "wine.csv", *target, "--method", "scan", "--out", "runs/scan")
     train("--csv", "right.csv", "--like", "runs/wine")
-    assert invoke("report", "runs/wine", "runs/scan", "runs/right").exit_code == 0
+    command.run("report", "runs/wine", "runs/scan", "runs/right")
     found = shown_comparison()
     assert found["hides_errors"]
     assert [row[-2:] for row in found["rows"]] == [["not comparable"] * 2] * 3
@@ -149,9 +149,9 @@ def test_repeated_runs_need_the_same_parts_for_every_method():
     for method, seed in (("wtc", 0), ("wtc", 1), ("scan", 0), ("scan", 1), ("scan", 2)):
         options = ("--method", method, "--seed", seed, "--out", f"{method}{seed}")
         train("--csv", "wine.csv", "--target", "target", *options)
-    assert invoke("report", "wtc0", "scan0", "wtc1", "scan1").exit_code == 0
+    command.run("report", "wtc0", "scan0", "wtc1", "scan1")
     assert "hides_errors" not in shown_comparison()
-    assert invoke("report", "wtc0", "scan1", "wtc1", "scan2").exit_code == 0
+    command.run("report", "wtc0", "scan1", "wtc1", "scan2")
     found = shown_comparison()
     assert found["hides_errors"]
     assert [row[-2:] for row in found["means"]["rows"]] == [["not comparable"] * 2] * 2

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import activebias as ab
+import command
 from activebias.runs.exports import Visits, export_history, left_aligned, visits, write_cartography
-from small_run import HISTORY, images, invoke, write
+from small_run import HISTORY, images, write
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_visits_of_unequal_number_stand_at_the_left(tmp_path):
 
 
 def test_numpy(run, tmp_path):
-    assert invoke("export", run.path, "--out", tmp_path / "history.data").exit_code == 0
+    command.run("export", run.path, "--out", tmp_path / "history.data")
     with np.load(tmp_path / "history.data", allow_pickle=False) as found:
         np.testing.assert_array_equal(found["prob"], HISTORY)
         assert found["visited"].sum(1).tolist() == [3, 3, 3, 0]
@@ -89,7 +90,7 @@ def test_numpy(run, tmp_path):
 
 
 def test_parquet(run, tmp_path):
-    result = invoke("export", run.path, "--format", "parquet", "--out", tmp_path / "h.parquet", "--json")
+    result = command.run("export", run.path, "--format", "parquet", "--out", tmp_path / "h.parquet", "--json")
     assert json.loads(result.stdout)["num_instances"] == 4
     rows = pq.read_table(tmp_path / "h.parquet").to_pylist()
     assert [row["label"] for row in rows] == ["cat", "<b>dog</b>", "-1", "cat"]
@@ -107,13 +108,11 @@ def test_the_prior_is_never_exported(tmp_path):
 
 
 def test_errors(run, tmp_path):
-    result = invoke("export", run.path, "--format", "xml", "--out", tmp_path / "x")
-    assert result.exit_code == 2
+    result = command.run("export", run.path, "--format", "xml", "--out", tmp_path / "x", code=2)
     assert "npz, parquet, cartography" in result.output
     with pytest.raises(ValueError, match="npz, parquet, cartography"):
         export_history(run, tmp_path / "x", "xml")
     taken = tmp_path / "taken"
-    taken.mkdir()
-    result = invoke("export", run.path, "--format", "cartography", "--out", taken)
-    assert result.exit_code == 1, "other files there would be counted as epochs"
+    taken.mkdir()  # other files there would be counted as epochs
+    result = command.run("export", run.path, "--format", "cartography", "--out", taken, code=1)
     assert "exists already" in result.output

@@ -12,7 +12,8 @@ import torch
 
 import activebias as ab
 from activebias.runs import folder as folders
-from activebias.runs.folder import Inputs, Instances, Predictions, RunInfo, read_run, write_run
+from activebias.runs.contents import Inputs, Instances, Predictions, RunInfo
+from activebias.runs.folder import read_run, write_run
 
 
 def a_bias(num=4, **settings):

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import command
 from activebias.own import read_table, train_own
 from activebias.runs import audit_run, read_run
 from activebias.runs.auditing import audit
 from own_data import write_wine
-from small_run import invoke
 
 WRONG = (3, 40, 70, 100, 140, 170)
 
@@ -53,7 +53,7 @@ def test_each_part_is_scored_by_the_same_rule(run):
 
 
 def test_the_csv_names_row_and_part(run, tmp_path):
-    assert invoke("audit", run.path, "--out", tmp_path / "all.csv").exit_code == 0
+    command.run("audit", run.path, "--out", tmp_path / "all.csv")
     with open(tmp_path / "all.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert next(iter(rows[0])) == "row"
@@ -63,12 +63,14 @@ def test_the_csv_names_row_and_part(run, tmp_path):
 
 
 def test_exports_have_all_rows_and_cartography_the_training_part(run, tmp_path):
-    assert invoke("export", run.path, "--out", tmp_path / "h.npz").exit_code == 0
+    command.run("export", run.path, "--out", tmp_path / "h.npz")
     with np.load(tmp_path / "h.npz", allow_pickle=False) as found:
         assert sorted(found["row"].tolist()) == list(range(178))
         assert (found["part"] == "validation").sum() == run.info.num_validation
         assert found["visited"].all()
-    result = invoke("export", run.path, "--format", "cartography", "--out", tmp_path / "dynamics", "--json")
+    result = command.run(
+        "export", run.path, "--format", "cartography", "--out", tmp_path / "dynamics", "--json"
+    )
     assert f'"num_instances": {run.info.num_instances}' in result.stdout
 
 
@@ -94,7 +96,7 @@ def test_a_folder_without_its_validation_history_is_incomplete(run):
 
 
 def test_by_class_every_label_has_its_turn(run, tmp_path):
-    result = invoke("audit", run.path, "--by-class", "--out", tmp_path / "turns.csv")
+    result = command.run("audit", run.path, "--by-class", "--out", tmp_path / "turns.csv")
     assert "classes: every label in turn" in result.stdout
     with open(tmp_path / "turns.csv", newline="") as file:
         turns = list(csv.DictReader(file))

@@ -93,7 +93,7 @@ def audit(
             show(note)
     if doubt := weak_judge(folder.info):
         show(doubt)
-    if folder.info.num_judges == 1:  # several judges leave those epochs out
+    if folder.info.num_judges == 1:  # several judges leave out epochs of memorising
         for warning in warnings_of_memorising(folder.info):
             show(f"Warning of the training: {warning}")
     if folder.conflicts_file is not None:

@@ -3,8 +3,9 @@
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
@@ -47,8 +48,6 @@ SideBySide = Annotated[
     int | None,
     typer.Option("--side-by-side", min=1, help="Most models trained at once (default: as many as fit)."),
 ]
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")]
-# Own data in place of a recipe.
 RecipeOrData = Annotated[
     str | None, typer.Argument(metavar="RECIPE", help="A name that `activebias recipes` lists.")
 ]
@@ -81,6 +80,26 @@ class OnceCommand(TyperCommand):
                     "one file or folder."
                 )
         return super().parse_args(ctx, args)
+
+
+def require_one_source(recipe: str | None, images: Path | None, csv: Path | None, conll: Path | None) -> str:
+    """Return which of the options names the data; raise unless exactly one does."""
+    sources = {"RECIPE": recipe, "--images": images, "--csv": csv, "--conll": conll}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) != 1:
+        came = " and ".join(given) or "none"
+        raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    return given[0]
+
+
+def refuse_given(
+    options: Mapping[str, Any], kind: str, reasons: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Refuse the first of the options that is given: all of them are for another `kind` of data."""
+    for name, value in options.items():
+        if value is not None:
+            reason = f": {reasons[name]}" if name in reasons else ""
+            raise typer.BadParameter(f"`{name}` is for {kind}{reason}.")
 
 
 TABLES, TAGGED = (".csv", ".tsv", ".gz", ".parquet", ".pq"), (".conll", ".bio", ".iob")

@@ -1,5 +1,6 @@
 """`activebias train`: trains one model on the user's data or on a recipe, and writes a run folder."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +20,11 @@ from activebias.commands.shared import (
     RecipeOrData,
     Target,
     print_json,
+    refuse_given,
     refuse_path,
     refuse_without_target,
     reports_errors,
+    require_one_source,
     say,
     show,
 )
@@ -29,11 +32,24 @@ from activebias.commands.shared import (
 if TYPE_CHECKING:
     from activebias.own.data import OwnData
     from activebias.own.settings import BurnIn, Settings
+    from activebias.runs.contents import RunInfo
     from activebias.runs.folder import RunFolder
 
 app = typer.Typer()
 
 SHOWN = 5
+
+# Why an option is for own data only, or for recipes only.
+REASONS = {
+    "--burn-in": "a recipe has its own",
+    "--judges": "a recipe trains one model",
+    "--embeddings": "a recipe has its own model",
+    "--validation": "a recipe has its own test part",
+    "--target": "a recipe has its own labels",
+    "--like": "a recipe always has the same parts",
+    "--noise": "own data is taken as it is",
+    "--data": "give own data by --images, --csv or --conll",
+}
 
 
 @app.command(cls=OnceCommand, epilog="Example: activebias train --images photos --out runs/photos")
@@ -88,39 +104,25 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train one model and write a run folder, for `activebias audit` and `activebias report`."""
-    sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
-    given = [name for name, value in sources.items() if value is not None]
-    if len(given) != 1:
-        came = " and ".join(given) or "none"
-        raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    option = require_one_source(recipe_name, images, csv, conll)
+    silent = quiet or as_json
     if recipe_name is not None:
         refuse_path(recipe_name)
-        if burn_in is not None:
-            raise typer.BadParameter("`--burn-in` is for own data: a recipe has its own.")
-        if judges is not None:
-            raise typer.BadParameter("`--judges` is for own data: a recipe trains one model.")
-        if embeddings is not None:
-            raise typer.BadParameter("`--embeddings` is for own data: a recipe has its own model.")
-        if validation is not None:
-            raise typer.BadParameter("`--validation` is for own data: a recipe has its own test part.")
-        if target is not None:
-            raise typer.BadParameter("`--target` is for own data: a recipe has its own labels.")
-        if like is not None:
-            raise typer.BadParameter("`--like` is for own data: a recipe always has the same parts.")
+        of_own_data = {"--burn-in": burn_in, "--judges": judges, "--embeddings": embeddings}
+        of_own_data |= {"--validation": validation, "--target": target, "--like": like}
+        refuse_given(of_own_data, "own data", REASONS)
         folder = _train_recipe(
-            recipe_name, method or "wtc", seed or 0, epochs, noise, out, data, device, quiet or as_json
+            recipe_name, method or "wtc", seed or 0, epochs, noise, out, data, device, silent
         )
     else:
-        if noise is not None:
-            raise typer.BadParameter("`--noise` is for recipes: own data is taken as it is.")
-        if data is not None:
-            raise typer.BadParameter("`--data` is for recipes: give own data by --images, --csv or --conll.")
+        refuse_given({"--noise": noise, "--data": data}, "recipes", REASONS)
         if (target is not None and csv is None) or (csv is not None and target is None and like is None):
             refuse_without_target(csv)
+        source = images or csv or conll or Path()
         settings = _settings(
             like,
-            images or csv or conll or Path(),
-            ("images",) if images else ("table", "text") if csv else ("tagging",),
+            source,
+            option,
             target=target,
             validation=None if validation is None else _share_or_path(validation),
             method=method,
@@ -129,14 +131,13 @@ def train(
             burn_in=None if burn_in is None else _epochs_or_auto(burn_in),
             judges=judges,
         )
-        path = out or Path("runs") / (images or csv or conll or Path()).resolve().stem
+        path = out or Path("runs") / source.resolve().stem
         _check_out(path, like)
-        own = _read(images, csv, conll, settings, quiet or as_json)
-        own = _with_embeddings(own, embeddings, like)
+        examples = _with_embeddings(_read(images, csv, conll, settings, silent), embeddings, like)
         if not as_json:
-            for line in own.notes:
+            for line in examples.notes:
                 say(line)
-        folder = _train_own(own, path, settings, device, quiet or as_json)
+        folder = _train_own(examples, path, settings, device, silent)
     if as_json:
         print_json(_facts(folder, like))
     else:
@@ -145,14 +146,14 @@ def train(
             _tell_before_after(like, folder)
 
 
-def _settings(like: Path | None, source: Path, kinds: tuple[str, ...], **given: Any) -> "Settings":
+def _settings(like: Path | None, source: Path, option: str, **given: Any) -> "Settings":
     """Return the options that are given, the others as in the run `like`, or else the usual ones."""
     from dataclasses import replace
 
     from activebias.own.settings import Settings, settings_like
     from activebias.runs.folder import read_run
 
-    settings = Settings() if like is None else settings_like(read_run(like), source, kinds)
+    settings = Settings() if like is None else settings_like(read_run(like), source, option)
     separate = isinstance(settings.validation, Path) and isinstance(given["validation"], Path)
     if like is not None and given["validation"] is not None and not separate:
         raise typer.BadParameter("`--like` keeps the validation part of its run: leave out --validation.")
@@ -213,9 +214,8 @@ def _read(
             )
     if csv is not None and settings.target is not None:
         return read_table(csv, target=settings.target, validation=validation, seed=seed)
-    if conll is not None:
-        return read_tagged(conll, validation=validation, seed=seed)
-    raise ValueError("Expected one of --images, --csv and --conll.")
+    assert conll is not None  # the command line names one source
+    return read_tagged(conll, validation=validation, seed=seed)
 
 
 def _with_embeddings(own: "OwnData", path: Path | None, like: Path | None) -> "OwnData":
@@ -346,28 +346,34 @@ def _tell(folder: "RunFolder") -> None:
     best, best_epoch = min(curve), curve.index(min(curve)) + 1
     kept = ", kept in best.pt" if folder.best_model_file is not None and best_epoch < info.epochs else ""
     validates = f", validated on {info.num_validation}" if info.num_validation else ""
-    measure = "validation error" if "recipe" not in info.model else "test error"
+    measure = "test error" if "recipe" in info.model else "validation error"
     if info.kind == "tagging":
         measure = f"{measure} ({error_measure(info)})"
-    emphasis = ""
-    if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
-        burn_in = plural(info.burn_in, "epoch", "epochs")
-        emphasis = f" The burn-in took {burn_in}, then {info.method} emphasised instances."
-    if info.explanation:
-        emphasis += f" {info.explanation}"
-        if "recipe" not in info.model:
-            emphasis += " It learnt from the validation part, whose error is a little optimistic."
-    judges = ""
-    if info.num_judges > 1:
-        judges = f" These numbers are those of the first of {info.num_judges} judges."
-    conflicts = ""
-    if folder.conflicts_file is not None:
-        conflicts = f" Some inputs have different labels: see {folder.conflicts_file}."
-    show(
+    sentences = [
         f"Trained on {info.num_instances} {what} of {len(info.class_names)} classes{validates}: {measure} "
         f"{curve[-1]:.1f} % after {plural(info.epochs, 'epoch', 'epochs')} (best {best:.1f} % after epoch "
-        f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.{emphasis}{judges} "
-        f"The run folder is {folder.path}.{conflicts} Next: "
-        f"`activebias audit {folder.path}` ranks the labels that may be wrong, and "
-        f"`activebias report {folder.path}` writes an HTML report."
+        f"{best_epoch}{kept}), training error {info.curves['train_error'][-1]:.1f} %.",
+        *_about_emphasis(info),
+    ]
+    if info.num_judges > 1:
+        sentences.append(f"These numbers are those of the first of {info.num_judges} judges.")
+    sentences.append(f"The run folder is {folder.path}.")
+    if folder.conflicts_file is not None:
+        sentences.append(f"Some inputs have different labels: see {folder.conflicts_file}.")
+    show(
+        f"{' '.join(sentences)} Next: `activebias audit {folder.path}` ranks the labels that may be wrong, "
+        f"and `activebias report {folder.path}` writes an HTML report."
     )
+
+
+def _about_emphasis(info: "RunInfo") -> Iterator[str]:
+    """Yield sentences about the burn-in, and about the curve that a method has learnt."""
+    from activebias.runs.outcome import plural
+
+    if info.method not in ("scan", "uni") and info.burn_in < info.epochs:
+        burn_in = plural(info.burn_in, "epoch", "epochs")
+        yield f"The burn-in took {burn_in}, then {info.method} emphasised instances."
+    if info.explanation:
+        yield info.explanation
+        if "recipe" not in info.model:
+            yield "It learnt from the validation part, whose error is a little optimistic."

@@ -3,20 +3,19 @@
 from collections.abc import Sequence
 
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.result_tables import METRIC_TITLES, display_name
+from activebias.lab.result_tables import display_name
 from activebias.lab.significance import Comparison, against_baselines, our_finding
 
 
-def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") -> str:
+def conclusion(results: Sequence[TrialResult]) -> str:
     """Return a sentence with the methods that differ significantly from their baseline, and the others."""
-    items = against_baselines(results, metric)
+    items = against_baselines(results)
     tested = [item for item in items if item.baseline is not None]
     by_name = {item.method: item for item in items}
     if not tested:
         return "There is nothing to compare: no method together with its baseline (Scan or Uni)."
     if all(our_finding(item) is None for item in tested):
         return _why_untested(tested)
-    what = METRIC_TITLES[metric].removesuffix(" %")
     parts = []
     for baseline in dict.fromkeys(item.baseline for item in tested if item.baseline is not None):
         group = [item for item in tested if item.baseline == baseline and our_finding(item) is not None]
@@ -33,8 +32,8 @@ def conclusion(results: Sequence[TrialResult], metric: str = "best_test_error") 
             phrases.append(f"{_named(same)} {verb} beyond chance")
         if phrases:
             parts.append(
-                f"against {display_name(baseline)} ({base.mean:.2f} % {what}, mean of {base.n} trials) "
-                f"{', '.join(phrases)}"
+                f"against {display_name(baseline)} ({base.mean:.2f} % best test error, mean of {base.n} "
+                f"trials) {', '.join(phrases)}"
             )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]} (paired test, p < 0.05 after Holm's correction)."

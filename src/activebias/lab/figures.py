@@ -32,66 +32,39 @@ _STYLES: Final[Mapping[str, tuple[str, object]]] = {
 _OWN_COLOURS: Final = ("#0072b2", "#cc79a7", "#000000", "#e69f00")
 INK, FAINT = "#333333", "#8c8c8c"
 _LABEL_POINTS = 8.5
-_AXIS_TITLES: Final = {"test_error": "test error (%)", "train_error": "training error (%)"}
 
 
-def convergence_figure(
-    results: Sequence[TrialResult],
-    *,
-    curve: Literal["test_error", "train_error"] = "test_error",
-    burn_in: int | None = None,
-    title: str | None = None,
-) -> "Figure":
+def convergence_figure(results: Sequence[TrialResult]) -> "Figure":
     """Return the curves of one recipe and configuration: one panel, or one each for sampling and weighting.
 
-    `burn_in` is taken from the configuration by default. The axes show the end of a long burn-in and the
-    epochs after it, where the methods differ; curves enter from above.
+    The axes show the end of a long burn-in and the epochs after it, where the methods differ; curves enter
+    from above.
     """
     from matplotlib.figure import Figure
 
-    if curve not in _AXIS_TITLES:
-        raise ValueError(f"Expected `curve` to be one of {', '.join(_AXIS_TITLES)}, but got {curve!r}")
     by_method(results, "best_test_error")  # raises if the results do not belong together
-    if curve == "train_error" and any("train_epochs" in result.details for result in results):
-        raise ValueError(
-            "Expected `results` to have a training error of every epoch, but some have only those of their "
-            "details' `train_epochs`: draw the test error, or train a recipe without `last_train_errors`."
-        )
-    lengths = {len(getattr(result, curve)) for result in results}
+    lengths = {len(result.test_error) for result in results}
     if len(lengths) > 1:
         raise ValueError(f"Expected `results` to have curves of one length, but got {sorted(lengths)} epochs")
     (epochs,) = lengths
-    if burn_in is None:
-        configured = results[0].config.get("burn_in")
-        burn_in = configured if isinstance(configured, int) else 0
-    if burn_in < 0:
-        raise ValueError(f"Expected `burn_in` to be a number of epochs, at least 0, but got {burn_in}")
-    panels = _panels([result.method for result in results])
+    configured = results[0].config.get("burn_in")
+    burn_in = configured if isinstance(configured, int) else 0
+    statistics, _, limits = mean_curves(results, burn_in)
+    panels = _panels(statistics)
     figure = Figure(figsize=(1.2 + 4.9 * len(panels), 4.2), layout="constrained")
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    statistics = {
-        method: _mean_curve([getattr(result, curve) for result in results if result.method == method])
-        for method in in_order(result.method for result in results)
-    }
-    low, high = _limits(statistics.values(), epochs, min(burn_in, epochs))
     for axes, (name, methods) in zip(all_axes, panels.items(), strict=True):
         _draw_panel(axes, {method: statistics[method] for method in methods}, burn_in)
-        axes.set_ylim(low, high)
+        axes.set_ylim(*limits)
         if name:
             shown = [result for result in results if result.method in methods]
             number = "" if num_trials(shown) == num_trials(results) else f", {trials_text(shown)}"
             axes.set_title(name + number, loc="left", fontsize=10, color=INK)
-        _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, (low, high))
-    all_axes[0].set_ylabel(_AXIS_TITLES[curve], color=INK)
+        _label_ends(axes, {method: statistics[method][0][-1] for method in methods}, epochs, limits)
+    all_axes[0].set_ylabel("test error (%)", color=INK)
     single = num_trials(results) == "1"
     band = "one trial" if single else f"mean of {trials_text(results)} ± standard error"
-    figure.suptitle(
-        f"{title or results[0].recipe}: {band}",
-        x=0.012,
-        ha="left",
-        fontsize=11.5,
-        color=INK,
-    )
+    figure.suptitle(f"{results[0].recipe}: {band}", x=0.012, ha="left", fontsize=11.5, color=INK)
     return figure
 
 

@@ -22,6 +22,7 @@ import torch
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
+from activebias.lab.experiment.sides import Missing
 from activebias.lab.shares import (
     Event,
     Share,
@@ -31,7 +32,7 @@ from activebias.lab.shares import (
     tell,
     told_by,
 )
-from activebias.lab.trials import Missing, count_epochs
+from activebias.lab.trials import count_epochs
 
 # A share whose processes were killed so often is probably the cause.
 _MOST_KILLS = 3
@@ -154,7 +155,7 @@ class _Crew:
         return True
 
     def _ended(self, worker: _Worker) -> Share | None:
-        """Return what is left of the share of a worker that was killed; raise the error of a worker."""
+        """Return the rest of a killed worker's share, or None; raise the error that a worker has sent."""
         del self.workers[worker.pipe]
         worker.pipe.close()
         worker.process.join()

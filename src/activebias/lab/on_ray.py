@@ -24,6 +24,7 @@ from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.prepared import load_data
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
+from activebias.lab.experiment.sides import Missing
 from activebias.lab.shares import (
     Event,
     Share,
@@ -33,7 +34,7 @@ from activebias.lab.shares import (
     tell,
     told_by,
 )
-from activebias.lab.trials import Missing, count_epochs
+from activebias.lab.trials import count_epochs
 
 _MOST_RETRIES = 3
 _SECONDS_TO_ANSWER = 10.0

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from activebias.training.examples import IGNORE, Examples
+from activebias.internal import IGNORED
+from activebias.training.examples import Examples
 
 
 def read_arrays(data: Any) -> tuple[Examples, tuple[str, ...]]:
@@ -27,7 +28,7 @@ def read_arrays(data: Any) -> tuple[Examples, tuple[str, ...]]:
             f"Expected `data` to have one label per input, but got {len(tensor)} inputs and {len(targets)} "
             "labels."
         )
-    lengths = (targets != IGNORE).sum(1) if targets.dim() == 2 else None
+    lengths = (targets != IGNORED).sum(1) if targets.dim() == 2 else None
     return Examples((tensor,), targets, lengths), names
 
 
@@ -112,17 +113,17 @@ def _tags(array: NDArray[Any]) -> tuple[Tensor, tuple[str, ...]]:
             f"{array.dtype}: number the tags from 0."
         )
     targets = torch.from_numpy(array.astype(np.int64))
-    real = targets[targets != IGNORE]
+    real = targets[targets != IGNORED]
     if len(real) == 0 or int(real.min()) < 0:
         raise ValueError(
             "Expected the labels of `data` to count from 0 (and -100 after a sentence's end, in tagging), "
-            f"but got {int(real.min()) if len(real) else IGNORE}: number the tags from 0."
+            f"but got {int(real.min()) if len(real) else IGNORED}: number the tags from 0."
         )
     return _checked(targets, [str(number) for number in range(int(real.max()) + 1)])
 
 
 def _checked(targets: Tensor, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
-    if len(set(targets[targets != IGNORE].tolist())) < 2:
+    if len(set(targets[targets != IGNORED].tolist())) < 2:
         raise ValueError("Expected `data` to have labels of at least two classes, but got one.")
     return targets, tuple(names)
 

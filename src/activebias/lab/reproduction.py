@@ -17,16 +17,17 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import METRICS, TrialResult
 from activebias.lab.experiment.store import ResultStore
 from activebias.lab.figures import convergence_figure, save_figure
-from activebias.lab.paper import paper_rows, paper_value
+from activebias.lab.paper import paper_metrics, paper_rows, paper_value
 from activebias.lab.result_tables import (
     METRIC_TITLES,
     TextTable,
     comparison_table,
     num_trials,
+    paper_estimates,
     paper_findings,
     reproduction_table,
 )
-from activebias.lab.significance import Estimate, Finding, against_baselines, order_agreement, paper_estimate
+from activebias.lab.significance import Estimate, Finding, against_baselines, order_agreement
 from activebias.runs.outcome import plural
 
 _CANNOT = {"ontonotes5-cnn": "cannot be run here: OntoNotes 5.0 is licensed, and we do not have it"}
@@ -77,13 +78,7 @@ class PaperRow:
     @property
     def metrics(self) -> list[str]:
         """The metrics that the paper prints for the row."""
-        methods = {result.method for result in self.results}
-        row = self.recipe.row or ""
-        return [
-            metric
-            for metric in METRICS
-            if any(paper_value(row, method, metric) is not None for method in methods)
-        ]
+        return paper_metrics(self.recipe.row or "", {result.method for result in self.results})
 
     def findings(self, metric: str, stderr_of: str | None = None) -> list[tuple[Finding, Finding]]:
         """Return our finding and the paper's finding for every comparison."""
@@ -103,7 +98,7 @@ class PaperRow:
         return here, there, len(apart) - here - there
 
     def verdict(self, metric: str) -> str:
-        """Return a sentence: how many comparisons hold, and what the others are."""
+        """Return a sentence: how many comparisons hold, and how the others differ."""
         held, total = self.held(metric)
         what = METRIC_TITLES[metric].removesuffix(" %").capitalize()
         if not total:
@@ -126,12 +121,9 @@ class PaperRow:
 
     def order(self, metric: str) -> tuple[int, int, int]:
         """Return how many pairs of methods have the paper's order, are undecided, have the opposite order."""
-        ours = {
-            item.method: Estimate(item.mean, item.stderr) for item in against_baselines(self.results, metric)
-        }
-        values = {method: paper_value(self.recipe.row or "", method, metric) for method in ours}
-        paper = {method: paper_estimate(*value) for method, value in values.items() if value is not None}
-        order = order_agreement(ours, paper)
+        items = against_baselines(self.results, metric)
+        ours = {item.method: Estimate(item.mean, item.stderr) for item in items}
+        order = order_agreement(ours, paper_estimates(self.recipe.row or "", items, metric))
         return len(order.agrees), len(order.undecided), len(order.disagrees)
 
 
@@ -162,7 +154,7 @@ def _summary(rows: Sequence[PaperRow]) -> str:
 
 
 def what_holds(rows: Sequence[PaperRow]) -> list[str]:
-    """Return a line of Markdown per metric: how many comparisons hold, and what the others are."""
+    """Return a line of Markdown per metric: how many comparisons hold, and how the others differ."""
     lines = []
     for metric in METRICS:
         stated = [row for row in rows if metric in row.metrics]

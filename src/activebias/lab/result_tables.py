@@ -160,16 +160,14 @@ def summary(results: Sequence[TrialResult]) -> dict[str, Any]:
     return {"recipe": results[0].recipe, "trials": trials, "methods": methods}
 
 
-def comparison_table(results: Sequence[TrialResult], *, metric: str = "best_test_error") -> TextTable:
+def comparison_table(results: Sequence[TrialResult]) -> TextTable:
     """Return the methods side by side: n, mean ± standard error, difference to the baseline, corrected p.
 
-    Difference and p are of `metric`. Bold is decided for each column separately.
+    Difference and p are of the first metric. Bold is decided for each column separately.
     """
-    compared = {
-        name: against_baselines(results, name)
-        for name in (metric, *(name for name in METRICS if name != metric))
-    }
-    main = compared[metric]
+    first, *others = METRICS
+    compared = {name: against_baselines(results, name) for name in METRICS}
+    main = compared[first]
     decimals = {name: _decimals(items) for name, items in compared.items()}
 
     def value(name: str, position: int) -> Cell:
@@ -182,13 +180,13 @@ def comparison_table(results: Sequence[TrialResult], *, metric: str = "best_test
         difference = (
             Cell(_NOTHING)
             if test is None or test.difference is None
-            else Cell(_with_error(test.difference, test.stderr, decimals[metric], "+"), item.significant)
+            else Cell(_with_error(test.difference, test.stderr, decimals[first], "+"), item.significant)
         )
-        head = (Cell(display_name(item.method)), Cell(str(item.n)), value(metric, position))
-        others = [value(name, position) for name in METRICS if name != metric]
-        rows.append((*head, difference, Cell(_p_text(item.p_holm)), *others))
-    others_titles = [METRIC_TITLES[name] for name in METRICS if name != metric]
-    columns = ("method", "n", METRIC_TITLES[metric], "- baseline", "p Holm", *others_titles)
+        head = (Cell(display_name(item.method)), Cell(str(item.n)), value(first, position))
+        more = (value(name, position) for name in others)
+        rows.append((*head, difference, Cell(_p_text(item.p_holm)), *more))
+    titles = [METRIC_TITLES[name] for name in others]
+    columns = ("method", "n", METRIC_TITLES[first], "- baseline", "p Holm", *titles)
     notes = [*_notes(main), *_short_run_notes(results)]
     return TextTable(_title(results), columns, tuple(rows), tuple(notes), _breaks(main))
 
@@ -198,7 +196,7 @@ def reproduction_table(
 ) -> TextTable:
     """Return our numbers beside the paper's numbers in `row` (default: the row with the recipe's name)."""
     items = against_baselines(results, metric)
-    paper = _paper_estimates(row or results[0].recipe, items, metric)
+    paper = paper_estimates(row or results[0].recipe, items, metric)
     decimals = _decimals(items)
     findings = {
         method: (ours, theirs) for method, ours, theirs in paper_findings(results, row=row, metric=metric)
@@ -254,9 +252,9 @@ def paper_findings(
     With `stderr_of`, the paper's finding uses its standard errors of another metric.
     """
     items = against_baselines(results, metric)
-    paper = _paper_estimates(row or results[0].recipe, items, metric)
+    paper = paper_estimates(row or results[0].recipe, items, metric)
     if stderr_of is not None:
-        others = _paper_estimates(row or results[0].recipe, items, stderr_of)
+        others = paper_estimates(row or results[0].recipe, items, stderr_of)
         paper = {method: Estimate(value.mean, others[method].stderr) for method, value in paper.items()}
     findings = []
     for item in items:
@@ -266,7 +264,8 @@ def paper_findings(
     return findings
 
 
-def _paper_estimates(row: str, items: Iterable[Comparison], metric: str) -> dict[str, Estimate]:
+def paper_estimates(row: str, items: Iterable[Comparison], metric: str) -> dict[str, Estimate]:
+    """Return the paper's numbers in a row, by method, for the methods that it has."""
     if row not in paper_rows():
         raise ValueError(
             f"Expected `row` to be a row of the paper, {', '.join(paper_rows())}, but got {row!r}"

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from activebias import get_method
+from activebias.internal import IGNORED
 from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.prepared import Prepared, load_data, prepare
@@ -15,11 +16,11 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.one_by_one import build_run
 from activebias.lab.trials import teacher_probabilities
 from activebias.runs.beliefs import instances_of, predictions_of
-from activebias.runs.folder import Inputs, Kind, RunFolder, RunInfo, check_target, require_pandas, write_run
+from activebias.runs.contents import Inputs, Kind, RunInfo
+from activebias.runs.folder import RunFolder, check_target, require_pandas, write_run
 from activebias.runs.outcome import outcome_of, resuming
 from activebias.training.checkpoints import checkpoint_beside
 from activebias.training.evaluation import evaluate
-from activebias.training.examples import IGNORE
 from activebias.training.fingerprint import digest_of_settings
 from activebias.training.loop import OBSERVED_STATE, OnEpoch
 
@@ -108,7 +109,7 @@ def inputs_of(dataset: Dataset) -> Inputs:
     pd = require_pandas("A run folder of text")
     vocabulary = np.array(dataset.vocabulary or (), dtype=object)
     if kind == "tagging":
-        words = first[dataset.train.targets != IGNORE].numpy()
+        words = first[dataset.train.targets != IGNORED].numpy()
         return Inputs(rows=pd.DataFrame({"word": vocabulary[words]}))
     texts = [" ".join(vocabulary[row[row != 0]]) for row in first.numpy()]
     return Inputs(rows=pd.DataFrame({"text": texts}))

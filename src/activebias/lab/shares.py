@@ -10,9 +10,9 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.sides import find_side
+from activebias.lab.experiment.sides import Missing, find_side
 from activebias.lab.side_by_side import in_groups, lanes_of
-from activebias.lab.trials import Missing, count_epochs, missing_runs, train_trials
+from activebias.lab.trials import count_epochs, missing_runs, train_trials
 
 Event = tuple[str, Any]
 """The name of a listener's function, and its argument."""
@@ -40,7 +40,7 @@ class Share:
         return sum(map(len, self.missing.values()))
 
     def left(self) -> "Share":
-        """Return what the place's store still lacks of the share."""
+        """Return the trials of the share that the place's store still lacks."""
         sides = dict.fromkeys(chain(*self.missing.values()))
         now = missing_runs(self.recipe, sides, self.missing, self.place, keep_models=self.keep_models)
         wanted = {seed: [side for side in group if side in self.missing[seed]] for seed, group in now.items()}

@@ -10,6 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+PRIOR_PRECISION = 0.5
+# Draws of w from the posterior.
+NUM_DRAWS = 20_000
+# Of the run of SGD.
+BURN_IN, BATCH_SIZE, LEARNING_RATE = 20, 10, 0.1
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -92,9 +98,7 @@ def check_all(seed: int = 0) -> TheoryFigures:
     )
 
 
-def draw_problem(
-    generator: torch.Generator, *, num_instances: int, num_features: int = 5, prior_precision: float = 0.5
-) -> Problem:
+def draw_problem(generator: torch.Generator, *, num_instances: int, num_features: int = 5) -> Problem:
     """Draw correlated Gaussian features, a constant feature, and labels from a logistic model.
 
     >>> draw_problem(torch.Generator().manual_seed(0), num_instances=7).features.shape
@@ -113,7 +117,7 @@ def draw_problem(
     truth = _normal((num_features,), generator)
     chance = torch.rand(num_instances, dtype=torch.float64, generator=generator)
     labels = torch.where(chance < torch.sigmoid(features @ truth), 1.0, -1.0).to(torch.float64)
-    return Problem(features, labels, prior_precision)
+    return Problem(features, labels, PRIOR_PRECISION)
 
 
 def probabilities(problem: Problem, weight: Tensor) -> Tensor:
@@ -185,15 +189,15 @@ def check_hessian(problem: Problem, generator: torch.Generator) -> HessianCheck:
     return HessianCheck(*errors)
 
 
-def check_variance(problem: Problem, generator: torch.Generator, *, num_draws: int = 20_000) -> VarianceCheck:
+def check_variance(problem: Problem, generator: torch.Generator) -> VarianceCheck:
     """Compare `g_iᵀ S_N g_i` with the variance of p_i over draws from N(w_N, S_N)."""
     center = fit(problem)
     precision = posterior_precision(problem, center, torch.ones_like(problem.labels))
     # With S_N⁻¹ = L Lᵀ, w = w_N + L⁻ᵀ z has covariance S_N for a standard normal z.
     factor = torch.linalg.cholesky(precision)
-    noise = _normal((len(center), num_draws), generator)
+    noise = _normal((len(center), NUM_DRAWS), generator)
     draws = center + torch.linalg.solve_triangular(factor.T, noise, upper=True).T
-    # In parts, because all probabilities at once would take num_draws × N numbers.
+    # In parts, because all probabilities at once would take NUM_DRAWS × N numbers.
     measured = torch.cat(
         [probabilities(_part(problem, part), draws).var(dim=0) for part in _parts(len(problem.labels))]
     )
@@ -201,7 +205,7 @@ def check_variance(problem: Problem, generator: torch.Generator, *, num_draws: i
     errors = (predicted / measured - 1).abs()
     return VarianceCheck(
         num_instances=len(problem.labels),
-        num_draws=num_draws,
+        num_draws=NUM_DRAWS,
         median_relative_error=float(errors.median()),
         largest_relative_error=float(errors.max()),
         rank_correlation=rank_correlation(predicted, measured),
@@ -232,28 +236,20 @@ def check_total_variance(problem: Problem, generator: torch.Generator) -> TotalV
     )
 
 
-def check_history(
-    problem: Problem,
-    generator: torch.Generator,
-    *,
-    num_epochs: int = 200,
-    burn_in: int = 20,
-    batch_size: int = 10,
-    learning_rate: float = 0.1,
-) -> HistoryCheck:
+def check_history(problem: Problem, generator: torch.Generator, *, num_epochs: int = 200) -> HistoryCheck:
     """Run SGD without replacement, record p_i at every visit after the burn-in, and compare the ranks."""
     num_instances = len(problem.labels)
     weight = torch.zeros(problem.features.shape[1], dtype=torch.float64)
     history = torch.empty(num_epochs, num_instances, dtype=torch.float64)
     prior = problem.prior_precision / num_instances
-    for epoch in range(-burn_in, num_epochs):
-        for batch in torch.split(torch.randperm(num_instances, generator=generator), batch_size):
+    for epoch in range(-BURN_IN, num_epochs):
+        for batch in torch.split(torch.randperm(num_instances, generator=generator), BATCH_SIZE):
             features, labels = problem.features[batch], problem.labels[batch]
             prob = torch.sigmoid(labels * (features @ weight))
             if epoch >= 0:
                 history[epoch, batch] = prob
             slope = -((1 - prob) * labels) @ features / len(batch) + prior * weight
-            weight = weight - learning_rate * slope
+            weight = weight - LEARNING_RATE * slope
     center = fit(problem)
     precision = posterior_precision(problem, center, torch.ones_like(problem.labels))
     correlation = rank_correlation(history.var(dim=0), predicted_variance(problem, center, precision))

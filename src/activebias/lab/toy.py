@@ -13,6 +13,9 @@ from torch import Tensor
 X_WEIGHT = 0.5
 """The fixed weight of the x-axis."""
 
+SPREAD = 2.5
+"""The standard deviation σ of the clean classes."""
+
 
 @dataclass(frozen=True)
 class ToyData:
@@ -26,26 +29,11 @@ class ToyData:
         """Return the number of points."""
         return len(self.labels)
 
-    @property
-    def classes(self) -> Tensor:
-        """The labels as class numbers 0 and 1."""
-        return (self.labels > 0).to(torch.int64)
 
-
-@dataclass(frozen=True)
-class ToyPath:
-    """The parameters (w[1], b) at the start and after every iteration, (T + 1, 2)."""
-
-    parameters: Tensor
-    batches_an_epoch: int
-
-
-def draw_toy(
-    generator: torch.Generator, *, num_clean: int = 200, num_outliers: int = 20, spread: float = 2.5
-) -> ToyData:
+def draw_toy(generator: torch.Generator, *, num_clean: int = 200, num_outliers: int = 20) -> ToyData:
     """Draw two classes above and below a tilted line, and outliers of the wrong class on both far sides.
 
-    The clean classes are Gaussians of standard deviation `spread` around ±½ spread² (0.5, 1), for which
+    The clean classes are Gaussians of standard deviation σ = 2.5 around ±½ σ² (0.5, 1), for which
     logistic regression has its optimum at the weights (0.5, 1) and b = 0: the boundary 0.5 x + y = 0. An
     outlier of class 1 lies far left and low, an outlier of class -1 far right and high. To fit the outliers,
     the model has to turn its boundary away from the clean boundary.
@@ -60,10 +48,10 @@ def draw_toy(
                 f"Expected `{name}` to be even (half a class) and not below 0, but got {number}."
             )
     clean_labels = _signs(num_clean)
-    center = 0.5 * spread**2 * torch.tensor([X_WEIGHT, 1.0], dtype=torch.float64)
-    clean = clean_labels[:, None] * center + spread * _normal((num_clean, 2), generator)
+    center = 0.5 * SPREAD**2 * torch.tensor([X_WEIGHT, 1.0], dtype=torch.float64)
+    clean = clean_labels[:, None] * center + SPREAD * _normal((num_clean, 2), generator)
     outlier_labels = _signs(num_outliers)
-    outlier_center = spread * torch.tensor([-5.0, -0.75], dtype=torch.float64)
+    outlier_center = SPREAD * torch.tensor([-5.0, -0.75], dtype=torch.float64)
     outliers = outlier_labels[:, None] * outlier_center + _normal((num_outliers, 2), generator)
     return ToyData(
         points=torch.cat([clean, outliers]),
@@ -89,12 +77,13 @@ def train_toy(
     learning_rate: float = 0.15,
     start: tuple[float, float] = (0.0, 0.0),
     on_epoch: Callable[[int], object] | None = None,
-) -> ToyPath:
-    """Train (w[1], b) by mini-batch SGD without replacement and return the path.
+) -> Tensor:
+    """Train (w[1], b) by mini-batch SGD without replacement.
 
     In every iteration `weights_of(index)` returns the weights v of the batch. After the update,
     `record(index, prob)` receives the p(y|x) of the batch before the update. `on_epoch(epoch)` is called
-    before each epoch. With the core: `weights_of=bias.weight, record=bias.record, on_epoch=bias.set_epoch`.
+    before each epoch. Returns the parameters at the start and after every iteration, (T + 1, 2). With the
+    core: `weights_of=bias.weight, record=bias.record, on_epoch=bias.set_epoch`.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> path = train_toy(
@@ -104,7 +93,7 @@ def train_toy(
     ...     generator=generator,
     ...     num_epochs=2,
     ... )
-    >>> path.parameters.shape
+    >>> path.shape
     torch.Size([45, 2])
     """
     for name, number in (("num_epochs", num_epochs), ("batch_size", batch_size)):
@@ -130,7 +119,7 @@ def train_toy(
             parameters = parameters - learning_rate * slope
             path.append(parameters)
             record(index, prob)
-    return ToyPath(torch.stack(path), batches_an_epoch=-(-len(data) // batch_size))
+    return torch.stack(path)
 
 
 def clean_parameters(data: ToyData) -> Tensor:
@@ -155,12 +144,6 @@ def clean_parameters(data: ToyData) -> Tensor:
         "Newton's method did not converge: the clean points of `data` can be separated without error; "
         "draw more clean points."
     )
-
-
-def clean_accuracy(data: ToyData, parameters: Tensor) -> Tensor:
-    """Return the fraction of clean points on their right side, (...) for parameters (..., 2)."""
-    right = toy_probabilities(data, parameters) > 0.5
-    return right[..., ~data.is_outlier].to(torch.float64).mean(dim=-1)
 
 
 def boundary_height(parameters: Tensor, x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from activebias import ActiveBias
 from activebias.lab.result_tables import display_name
 from activebias.lab.toy import (
     ToyData,
-    ToyPath,
     boundary_height,
     clean_parameters,
     draw_toy,
@@ -32,30 +31,28 @@ _PATH, _INK, _CLEAN, _BOUNDARY = "#4d4d4d", "#333333", "#000000", "#009e73"
 @final
 @dataclass(frozen=True)
 class ToyRun:
-    """The path of one method, and the weights v of all points at its end."""
+    """The parameters of one method by iteration (T + 1, 2), and the weights v of all points at its end."""
 
     method: str
-    path: ToyPath
+    path: Tensor
     weights: Tensor
 
     @property
     def last(self) -> Tensor:
         """The parameters (w[1], b) of the last iterations."""
-        return self.path.parameters[-LAST_ITERATIONS:]
+        return self.path[-LAST_ITERATIONS:]
 
 
-def run_toy(
-    methods: Sequence[str] = TOY_METHODS, *, seed: int = 0, num_epochs: int = 60, burn_in: int = 5
-) -> tuple[ToyData, list[ToyRun]]:
+def run_toy(*, seed: int = 0) -> tuple[ToyData, list[ToyRun]]:
     """Train the toy example with each method, from the same points and in the same order."""
     data = draw_toy(derived_generator(seed, "toy data"))
     runs = []
-    for method in methods:
+    for method in TOY_METHODS:
         bias = ActiveBias(
             method,
             num_instances=len(data),
             num_classes=2,
-            burn_in=burn_in,
+            burn_in=5,
             seed=derived_seed(seed, "toy order"),
         )
         path = train_toy(
@@ -63,7 +60,6 @@ def run_toy(
             bias.record,
             data=data,
             generator=derived_generator(seed, "toy order"),
-            num_epochs=num_epochs,
             on_epoch=bias.set_epoch,
         )
         runs.append(ToyRun(method, path, bias.weights()))
@@ -82,7 +78,7 @@ def toy_figure(data: ToyData, runs: Sequence[ToyRun]) -> "Figure":
     figure = Figure(figsize=(1 + 3.7 * len(runs), 7.2), layout="constrained")
     axes = figure.subplots(2, len(runs), squeeze=False)
     target = clean_parameters(data)
-    paths = torch.cat([run.path.parameters for run in runs] + [target[None]])
+    paths = torch.cat([run.path for run in runs] + [target[None]])
     low, high = paths.min(0).values, paths.max(0).values
     margin = 0.06 * (high - low)
     for column, run in enumerate(runs):
@@ -110,7 +106,7 @@ def toy_figure(data: ToyData, runs: Sequence[ToyRun]) -> "Figure":
 
 
 def _draw_path(axes: "Axes", run: ToyRun, target: Tensor) -> None:
-    first, second = run.path.parameters.T
+    first, second = run.path.T
     axes.plot(first, second, color=_PATH, linewidth=0.5, alpha=0.7, zorder=1)
     axes.scatter(
         run.last[:, 0],

@@ -3,7 +3,7 @@
 import logging
 import operator
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
@@ -18,16 +18,13 @@ from activebias.lab.experiment.prepared import load_data, prepare
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.rules import name_by_rule
-from activebias.lab.experiment.sides import Side, find_side
+from activebias.lab.experiment.sides import Missing, Side, find_side
 from activebias.lab.one_by_one import OneByOne, build_run, remove_stopped
-from activebias.lab.side_by_side import can_stack, remove_finished, run_side_by_side
+from activebias.lab.side_by_side import can_stack, epochs_of, lanes_of, remove_finished, run_side_by_side
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
 
 _log = logging.getLogger(__name__)
-
-Missing = Mapping[int, Sequence[Side]]
-"""Sides to train, by seed."""
 
 
 class Spread(Protocol):
@@ -108,12 +105,7 @@ def _checked_seed(value: Any) -> int:
 
 def count_epochs(recipe: Recipe, missing: Missing) -> int:
     """Return the number of epochs of the missing runs; methods of the same order share their burn-in."""
-    burn_ins = sum(
-        len({(side.method.order == "scan", side.setting) for side in group}) for group in missing.values()
-    )
-    branches = sum(len(group) for group in missing.values())
-    burn_in = min(recipe.burn_in, recipe.epochs)
-    return burn_ins * burn_in + branches * (recipe.epochs - burn_in)
+    return sum(epochs_of(recipe, lanes_of(missing, scans=scans)) for scans in (True, False))
 
 
 def run_trials(

@@ -11,6 +11,7 @@ from activebias.own.images import find_images, name_of
 from activebias.own.rewriting import corrected_csv, corrected_parquet, corrected_tags, packed_as
 from activebias.own.tables import labels_of, read_frame, separator_of
 from activebias.own.tagged import words_of_lines
+from activebias.runs.contents import OPTIONS
 from activebias.runs.corrections import Correction
 from activebias.runs.folder import RunFolder
 from activebias.training.reading import read_bytes
@@ -19,7 +20,7 @@ PARQUET = (".parquet", ".pq")
 
 
 def apply_corrections(folder: RunFolder, corrections: Sequence[Correction], out: Path) -> dict[str, Path]:
-    """Write the data of a run with corrected labels to `out`, and return what was written, by option.
+    """Write the data of a run with corrected labels to `out`; return the written paths by option.
 
     `out` is a folder of class folders, a table or tagged text, as the source is. A run with a separate
     validation part has two sources: then `out` is a folder with a corrected copy of each.
@@ -31,26 +32,22 @@ def apply_corrections(folder: RunFolder, corrections: Sequence[Correction], out:
             "release. Train it again on your own data."
         )
     _check_out(out, folder)
-    validation = settings["validation"]
+    validation, option = settings["validation"], OPTIONS[folder.info.kind]
     if not isinstance(validation, str):
         _write(folder, corrections, Path(folder.info.source), out)
-        return {_option(folder): out}
+        return {option: out}
     in_validation = folder.instances().in_validation
     with replacing(out, folder=True) as temporary:
         written = {}
-        for option, source, flag in (
-            (_option(folder), Path(folder.info.source), False),
+        for of_part, source, flag in (
+            (option, Path(folder.info.source), False),
             ("--validation", Path(validation), True),
         ):
             name = ("validation" if flag else "training") + ("" if source.is_dir() else source.suffix)
-            of_part = [each for each in corrections if in_validation[each.instance] == flag]
-            _write(folder, of_part, source, temporary / name)
-            written[option] = out / name
+            chosen = [each for each in corrections if in_validation[each.instance] == flag]
+            _write(folder, chosen, source, temporary / name)
+            written[of_part] = out / name
     return written
-
-
-def _option(folder: RunFolder) -> str:
-    return {"images": "--images", "tagging": "--conll"}.get(folder.info.kind, "--csv")
 
 
 def _check_out(out: Path, folder: RunFolder) -> None:

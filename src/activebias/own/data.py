@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from activebias import TokenIndex
 from activebias.own.duplicates import Conflicts
 from activebias.own.splits import Split
-from activebias.runs.folder import Inputs, Kind
+from activebias.runs.contents import Inputs, Kind
 from activebias.training.examples import Examples
 
 VALIDATION_SHARE = 0.2

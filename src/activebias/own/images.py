@@ -25,9 +25,9 @@ from activebias.own.data import (
     validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
-from activebias.own.splits import Split
+from activebias.own.splits import Split, identity_of
 from activebias.own.targets import note_case
-from activebias.runs.folder import Inputs
+from activebias.runs.contents import Inputs
 
 SIZES = (32, 64)
 NUM_THREADS = 8
@@ -104,7 +104,7 @@ def images_data(
     class_names, labels = encode_labels([label for label, *_ in found], str(folder))
     pixels = _squares([image for _, _, image, _ in found], size, grey)
     digests = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
-    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
+    identity = identity_of(digests)
     if isinstance(validation, Path):
         to_validate = np.array([flag for *_, flag in found])
         divided = Divided(class_names, labels, np.flatnonzero(~to_validate), np.flatnonzero(to_validate))

@@ -12,7 +12,9 @@ from torch import nn
 from activebias.own.data import Divided, OwnData, divide, encode_labels, note_small_classes
 from activebias.own.duplicates import find_conflicts, note_duplicates
 from activebias.own.models import OWN_MODEL
-from activebias.runs.folder import Inputs, require_pandas
+from activebias.own.splits import identity_of
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import require_pandas
 from activebias.runs.outcome import plural
 from activebias.training.fingerprint import build_seeded
 
@@ -97,7 +99,7 @@ def items_data(
         model={"name": OWN_MODEL, "arguments": {}, "built": description},
         learning_rate=1e-3,
         conflicts=conflicts,
-        identity=np.array([int(digests[k][:16], 16) for k in divided.order], dtype=np.uint64),
+        identity=identity_of(digests)[divided.order],
         settings={"validation": validation},
         notes=notes,
     )

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from activebias import PredictionHistory
-from activebias.internal import sort_visits
+from activebias.internal import IGNORED, sort_visits
 from activebias.own.data import OwnData
 from activebias.runs.auditing import LEAST_PROBABILITY
-from activebias.training.examples import IGNORE, Examples, joined
+from activebias.training.examples import Examples, joined
 from activebias.training.loop import Run
 
 # With two judges the second would train on the validation part alone.
@@ -81,7 +81,7 @@ class _Average:
     def __init__(self, examples: Examples, judges: int) -> None:
         sizes = torch.ones(len(examples), dtype=torch.int64) if examples.lengths is None else examples.lengths
         self._sizes = sizes.numpy()
-        self._label = examples.targets[examples.targets != IGNORE]
+        self._label = examples.targets[examples.targets != IGNORED]
         # Of the judges that trained on an instance, and of the judge that did not.
         self._shares = (0.5 / (judges - 1), 0.5)
         self._epochs: list[Tensor] = []

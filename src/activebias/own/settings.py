@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, final
 
 from activebias.own.data import VALIDATION_SHARE, Validation
 from activebias.own.splits import split_of
+from activebias.runs.contents import OPTIONS
 from activebias.runs.folder import RunFolder
 
 BurnIn: TypeAlias = int | Literal["auto"]
@@ -31,14 +32,13 @@ class Settings:
     grey: bool | None = None
 
 
-def settings_like(folder: RunFolder, source: Path, kinds: tuple[str, ...]) -> Settings:
-    """Return the settings of a run, with its division, for data of one of the kinds."""
+def settings_like(folder: RunFolder, source: Path, option: str) -> Settings:
+    """Return the settings of a run, with its division, for data that the `option` names."""
     info = folder.info
-    if info.kind not in kinds:
-        option = {"images": "--images", "tagging": "--conll"}.get(info.kind, "--csv")
+    if (before := OPTIONS[info.kind]) != option:
         raise ValueError(
-            f"{folder.path} was trained on {option} {info.source}, and {source} is other data: give "
-            f"`{option}`, or another run."
+            f"{folder.path} was trained on {before} {info.source}, and {source} is other data: give "
+            f"`{before}`, or another run."
         )
     validation = split_of(folder)  # which refuses a run without settings
     return Settings(

@@ -77,6 +77,11 @@ def split_of(folder: RunFolder) -> float | Path | Split:
     return Split(str(folder.path), settings["validation"], identity[~validates], identity[validates])
 
 
+def identity_of(digests: Sequence[str]) -> NDArray[np.uint64]:
+    """Return the digests of inputs, hexadecimal, as numbers for a run folder."""
+    return np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
+
+
 def _firsts(*columns: Sequence[int] | NDArray[np.generic]) -> NDArray[np.int64]:
     """Return the place of the first entry of every different combination, in ascending order."""
     _, first = np.unique(np.stack(columns), axis=1, return_index=True)

@@ -32,8 +32,8 @@ from activebias.own.data import (
 from activebias.own.duplicates import COLUMNS, Conflicts, find_conflicts, note_duplicates
 from activebias.own.splits import Split
 from activebias.own.targets import note_target
-from activebias.runs.contents import identifiers_beside
-from activebias.runs.folder import Inputs, Kind, require_pandas
+from activebias.runs.contents import Inputs, Kind, identifiers_beside
+from activebias.runs.folder import require_pandas
 from activebias.runs.suspects import describer, excerpt
 from activebias.training.reading import DataError
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from activebias.internal import IGNORED
 from activebias.own.data import (
     OwnData,
     Validation,
@@ -20,11 +21,12 @@ from activebias.own.data import (
     validation_setting,
 )
 from activebias.own.duplicates import Conflicts, find_conflicts, note_duplicates
-from activebias.own.splits import Split
+from activebias.own.splits import Split, identity_of
 from activebias.own.targets import note_case
-from activebias.runs.folder import Inputs, require_pandas
+from activebias.runs.contents import Inputs
+from activebias.runs.folder import require_pandas
 from activebias.runs.suspects import excerpt
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 from activebias.training.reading import read_lines
 from activebias.training.words import SHAPE_NAMES, word_shape
 
@@ -52,7 +54,7 @@ def read_tagged(path: Path, *, validation: Validation, seed: int) -> OwnData:
     number_of: dict[tuple[str, ...], int] = {}
     copies = [number_of.setdefault(words, len(number_of)) for words, _ in sentences]
     digests = [hashlib.sha256("\n".join(words).encode()).hexdigest() for words, _ in sentences]
-    identity = np.array([int(text[:16], 16) for text in digests], dtype=np.uint64)
+    identity = identity_of(digests)
     if isinstance(validation, Path):
         train, held_out = np.arange(num_first), np.arange(num_first, len(sentences))
     elif isinstance(validation, Split):
@@ -206,7 +208,7 @@ def _examples(sentences: list[Sentence], tags: list[NDArray[np.int64]], number: 
     size = (len(lengths), int(lengths.max()))
     inside = torch.arange(size[1]) < lengths.unsqueeze(1)
     tokens = torch.zeros((*size, 2), dtype=torch.int64)
-    targets = torch.full(size, IGNORE, dtype=torch.int64)
+    targets = torch.full(size, IGNORED, dtype=torch.int64)
     flat = [word for words, _ in sentences for word in words]
     numbers = [(number.get(word.lower(), UNKNOWN), word_shape(word)) for word in flat]
     tokens[inside] = torch.tensor(numbers)

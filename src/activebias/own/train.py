@@ -25,7 +25,8 @@ from activebias.own.judges import Judged, average_judges, check_judges
 from activebias.own.models import build_model
 from activebias.own.settings import BurnIn
 from activebias.runs.beliefs import instances_of, joined, predictions_of
-from activebias.runs.folder import Instances, RunFolder, RunInfo, check_target, write_run
+from activebias.runs.contents import Instances, RunInfo
+from activebias.runs.folder import RunFolder, check_target, write_run
 from activebias.runs.outcome import outcome_of, plural, resuming
 from activebias.training.checkpoints import Checkpoint, checkpoint_beside
 from activebias.training.entities import EntityScorer

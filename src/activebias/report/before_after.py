@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from activebias.report.repeats import Described, repeated
 from activebias.report.view import RunView
 from activebias.runs.before_after import BeforeAfter
-from activebias.runs.contents import THINGS
-from activebias.runs.folder import Instances, RunFolder, RunInfo
+from activebias.runs.contents import THINGS, Instances, RunInfo
+from activebias.runs.folder import RunFolder
 
 HIDDEN = "not comparable"
 

@@ -23,7 +23,8 @@ from activebias.report.repeats import repeats
 from activebias.report.thumbnails import Thumbnails, make_thumbnails
 from activebias.report.view import Field, RunView, view_run
 from activebias.runs.before_after import BeforeAfter, compare_with_first
-from activebias.runs.folder import Emphasis, RunFolder
+from activebias.runs.contents import Emphasis
+from activebias.runs.folder import RunFolder
 
 SCRIPTS = (
     "dom.js",

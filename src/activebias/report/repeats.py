@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from activebias.report.view import RunView
-from activebias.runs.folder import Instances, RunInfo
+from activebias.runs.contents import Instances, RunInfo
 from activebias.runs.outcome import plural
 
 CURVE = "validation_error"

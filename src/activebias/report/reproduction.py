@@ -87,7 +87,7 @@ def write_reproduction(
 
 
 def _data(row: Row) -> Mapping[str, Any]:
-    """Return what the script draws; three decimals are more than a screen shows."""
+    """Return the plot of a row for the script; three decimals are more than a screen shows."""
 
     def rounded(values: Iterable[float]) -> list[float]:
         return [round(value, 3) for value in values]

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from activebias.runs.auditing import Audit, without_prior
-from activebias.runs.folder import Emphasis, Inputs, Instances, RunFolder, RunInfo
+from activebias.runs.contents import Emphasis, Inputs, Instances, RunInfo
+from activebias.runs.folder import RunFolder
 from activebias.runs.suspects import audit_run, is_sure
 
 if TYPE_CHECKING:

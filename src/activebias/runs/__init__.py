@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING
 from activebias._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from activebias.runs.contents import Inputs as Inputs
+    from activebias.runs.contents import Instances as Instances
+    from activebias.runs.contents import Predictions as Predictions
+    from activebias.runs.contents import RunInfo as RunInfo
     from activebias.runs.exports import export_history as export_history
-    from activebias.runs.folder import Inputs as Inputs
-    from activebias.runs.folder import Instances as Instances
-    from activebias.runs.folder import Predictions as Predictions
     from activebias.runs.folder import RunFolder as RunFolder
-    from activebias.runs.folder import RunInfo as RunInfo
     from activebias.runs.folder import read_run as read_run
     from activebias.runs.folder import write_run as write_run
     from activebias.runs.suspects import audit_run as audit_run
 
 _MODULES = {
     "RunFolder": "folder",
-    "RunInfo": "folder",
-    "Instances": "folder",
-    "Inputs": "folder",
-    "Predictions": "folder",
+    "RunInfo": "contents",
+    "Instances": "contents",
+    "Inputs": "contents",
+    "Predictions": "contents",
     "read_run": "folder",
     "write_run": "folder",
     "audit_run": "suspects",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from activebias import ActiveBias
 from activebias.internal import IGNORED
-from activebias.runs.folder import Instances, Predictions
+from activebias.runs.contents import Instances, Predictions
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 

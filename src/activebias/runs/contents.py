@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 KINDS = ("images", "table", "text", "tagging")
 Kind = Literal["images", "table", "text", "tagging"]
 THINGS = {"images": "images", "table": "rows", "text": "rows", "tagging": "words"}
+# The options of the command line that name data of each kind.
+OPTIONS = {"images": "--images", "table": "--csv", "text": "--csv", "tagging": "--conll"}
 
 
 @final

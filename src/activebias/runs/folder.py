@@ -38,13 +38,7 @@ from numpy.typing import NDArray
 from activebias import ActiveBias, PredictionHistory
 from activebias.internal import knot_means, read_checkpoint, replacing
 from activebias.runs.cells import safe_cell
-from activebias.runs.contents import Emphasis as Emphasis
-from activebias.runs.contents import Inputs as Inputs
-from activebias.runs.contents import Instances as Instances
-from activebias.runs.contents import Kind as Kind
-from activebias.runs.contents import Predictions as Predictions
-from activebias.runs.contents import RunInfo as RunInfo
-from activebias.runs.contents import places_of
+from activebias.runs.contents import Emphasis, Inputs, Instances, Predictions, RunInfo, places_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

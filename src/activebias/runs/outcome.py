@@ -115,9 +115,9 @@ def resuming(epoch: int, who: str = "") -> str:
 
 
 def error_measure(info: RunInfo) -> str:
-    """Return what the errors of a run on tagged text measure; an empty text for other data.
+    """Return the measure of a run's errors on tagged text; an empty text for other data.
 
-    A run on the user's data says it. The lab's recipes of tagging all have entities.
+    A run on the user's data names its measure. The lab's recipes of tagging all have entities.
     """
     if info.kind != "tagging":
         return ""

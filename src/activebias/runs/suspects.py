@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from activebias.internal import replacing
 from activebias.runs.auditing import Audit, audit, joined
 from activebias.runs.cells import safe_cell
-from activebias.runs.contents import identifiers_beside, places_of
-from activebias.runs.folder import Inputs, Instances, RunFolder, RunInfo
+from activebias.runs.contents import Inputs, Instances, RunInfo, identifiers_beside, places_of
+from activebias.runs.folder import RunFolder
 
 EXCERPT_LENGTH = 80
 # Words to the left and to the right of a word that is shown in its sentence.

@@ -41,12 +41,7 @@ class Dropout(nn.Module):
         self.keep, self.row_length = keep, row_length
         self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        self.reseed(generator)
-
-    def reseed(self, generator: torch.Generator) -> None:
-        """Draw a new seed from the generator and begin at step 0."""
         self.seed.copy_(torch.randint(2**62, (), generator=generator, device=generator.device))
-        self.step.zero_()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the inputs with a new mask applied."""
@@ -65,13 +60,6 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """Name the keep probability when printed."""
         return f"keep={self.keep}"
-
-
-def seed_dropout(model: nn.Module, generator: torch.Generator) -> None:
-    """Give every dropout layer of the model a new seed, in the order of `model.modules()`."""
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.reseed(generator)
 
 
 def counter_noise(seed: Tensor, step: Tensor, position: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ entity begins at a token depends on two neighbouring tags only. A table over pai
 all entities of a data set, even for many models, in one look-up.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from activebias.internal import IGNORED
 
 _LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
 
@@ -81,10 +83,10 @@ class EntityScorer:
         )
         self._is_inside = torch.tensor([letter != "O" for letter in letters])
 
-    def score(self, true: ArrayLike, predicted: ArrayLike, *, ignore_index: int = -100) -> EntityScore:
+    def score(self, true: ArrayLike, predicted: ArrayLike) -> EntityScore:
         """Count over integer arrays (L,) or (sentences, L).
 
-        Tokens with `ignore_index` in `true` (padding, later parts of a word) are ignored in both arrays.
+        Tokens with -100 in `true` (padding, later parts of a word) are ignored in both arrays.
         """
         wanted, given = _integers("true", true), _integers("predicted", predicted)
         if wanted.shape != given.shape or wanted.ndim not in (1, 2):
@@ -92,14 +94,12 @@ class EntityScorer:
                 "Expected `true` and `predicted` of one shape, (L,) or (sentences, L), "
                 f"but got {wanted.shape} and {given.shape}."
             )
-        counted = wanted != ignore_index
+        counted = wanted != IGNORED
         self._check("true", wanted[counted])
         self._check("predicted", given[counted])
-        return self.score_many(wanted, torch.from_numpy(given)[None], ignore_index=ignore_index)[0]
+        return self.score_many(wanted, torch.from_numpy(given)[None])[0]
 
-    def score_many(
-        self, true: ArrayLike | Tensor, predicted: Tensor, *, ignore_index: int = -100
-    ) -> list[EntityScore]:
+    def score_many(self, true: ArrayLike | Tensor, predicted: Tensor) -> list[EntityScore]:
         """Count for K models at once, on the device of `predicted` (K, …); `true` is (…) or (K, …).
 
         The ignored tokens must be the same in all K. Tag numbers are not checked here.
@@ -109,7 +109,7 @@ class EntityScorer:
         [1.0, 0.6666666666666666]
         """
         wanted = torch.as_tensor(true).to(predicted.device).expand(predicted.shape)
-        place = _places(wanted[0] != ignore_index)
+        place = _places(wanted[0] != IGNORED)
         true_ends, true_starts, true_types = self._ends(self._lines(wanted, place))
         ends, starts, types = self._ends(self._lines(predicted, place))
         # At most one entity of a sequence ends at a token.
@@ -172,36 +172,6 @@ def _places(counted: Tensor) -> Tensor:
     numbers = torch.arange(outside, device=counted.device).view_as(sentences)
     line = F.pad(numbers, (1, 0), value=outside)[F.pad(sentences, (1, 0), value=True)]
     return F.pad(line, (0, 1), value=outside)
-
-
-def entities_of(tags: Sequence[str]) -> list[Entity]:
-    """Return the entities of one sequence of tag names.
-
-    >>> entities_of(["B-PER", "L-PER", "O", "U-LOC"])
-    [Entity(type='PER', start=0, end=1), Entity(type='LOC', start=3, end=3)]
-    """
-    names = sorted(set(tags))
-    return EntityScorer(names).entities([names.index(tag) for tag in tags])
-
-
-def entity_f1(true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
-    """Return the micro F1 of sentences of tag names; `EntityScorer.score` is faster for whole data sets.
-
-    >>> entity_f1([["B-PER", "L-PER", "O"]], [["B-PER", "I-PER", "O"]])
-    1.0
-    """
-    num_true = num_predicted = num_correct = 0
-    for number, (wanted, given) in enumerate(zip(true, predicted, strict=True)):
-        if len(wanted) != len(given):
-            raise ValueError(
-                f"Expected `true` and `predicted` to have sentences of the same lengths, "
-                f"but got {len(wanted)} and {len(given)} tags in sentence {number}."
-            )
-        wanted_entities, given_entities = set(entities_of(wanted)), set(entities_of(given))
-        num_true += len(wanted_entities)
-        num_predicted += len(given_entities)
-        num_correct += len(wanted_entities & given_entities)
-    return EntityScore(num_true, num_predicted, num_correct).f1
 
 
 def _split(tag: str) -> tuple[str, str]:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from activebias.internal import IGNORED
 from activebias.training.entities import EntityScorer
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 
 _AT_ONCE = 1000
 
@@ -63,5 +64,5 @@ def error_of(
             see(outputs)
     if scorer is not None:
         return 100 * (1 - scorer.score(examples.targets.cpu().numpy(), predicted.cpu().numpy()).f1)
-    counted = examples.targets != IGNORE
+    counted = examples.targets != IGNORED
     return 100 * int(((predicted != examples.targets) & counted).sum()) / max(int(counted.sum()), 1)

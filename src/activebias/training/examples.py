@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from activebias.internal import IGNORED
-
-# The target of padding, which is not an instance.
-IGNORE: Final = IGNORED
 
 
 @final
@@ -21,7 +18,7 @@ class Examples:
 
     Images: ``inputs = (pixels,)``, raw uint8 (N, C, H, W). Questions: ``inputs = (word_ids,)``, int64 (N,
     L), padded with 0. Tagging: ``inputs = (word_ids, shape_ids)``, both int64 (S, L), padded with 0, and
-    ``targets`` (S, L) padded with ``IGNORE``. ``lengths`` holds the length of each row without padding.
+    ``targets`` (S, L) padded with -100. ``lengths`` holds the length of each row without padding.
 
     >>> examples = Examples((torch.zeros(3, 1, 2, 2, dtype=torch.uint8),), torch.tensor([0, 1, 0]))
     >>> len(examples), len(examples.select(torch.tensor([0, 2])))
@@ -88,7 +85,7 @@ def joined(first: Examples, second: Examples) -> Examples:
     parts = (first, second)
     inputs = tuple(_stacked(pair, 0) for pair in zip(*(part.inputs for part in parts), strict=True))
     lengths = [part.lengths for part in parts if part.lengths is not None]
-    targets = _stacked([part.targets for part in parts], IGNORE)
+    targets = _stacked([part.targets for part in parts], IGNORED)
     return Examples(inputs, targets, torch.cat(lengths) if lengths else None)
 
 

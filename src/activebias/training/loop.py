@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
 from activebias import ActiveBias, MemorisationWarning, NothingRightWarning, TokenIndex
+from activebias.internal import IGNORED
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.entities import EntityScorer
 from activebias.training.evaluation import error_of
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 from activebias.training.learning import learn_emphasis, learnt_weights
 from activebias.training.observing import Observer
 from activebias.training.randomness import derived_generator, derived_seed
@@ -195,7 +196,9 @@ class Run:
             self.train_error.append(error_of(self.model, self.task.train, self.task.scorer, see=see_train))
             if self.task.validation is not None:
                 self.validation_error.append(error_of(self.model, self.task.validation, self.task.scorer))
-        learn_emphasis(self.biases.values(), self.model, self.task)
+        learn_emphasis(
+            self.biases.values(), self.model, self.task.train, self.task.validation, self.task.tokens
+        )
         if self.observers and test_error < min(self.test_error, default=math.inf):
             self.best_model = copy.deepcopy(self.model.state_dict())
         self.test_error.append(test_error)
@@ -259,7 +262,7 @@ class Run:
             inputs = (self.task.augment(inputs[0], self._augmentation), *inputs[1:])
         logits = self.model(*inputs)
         losses = F.cross_entropy(
-            logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE
+            logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORED
         ).view(targets.shape)
         prob = losses.detach().neg().exp()
         if self.objective is not None:
@@ -267,7 +270,7 @@ class Run:
         if self.task.teacher is not None:
             # v multiplies both losses. The history holds only the student's probability of the label.
             losses = losses + F.cross_entropy(logits, self.task.teacher[index], reduction="none")
-        return losses, prob, targets != IGNORE if targets.dim() == 2 else None
+        return losses, prob, targets != IGNORED if targets.dim() == 2 else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the curves and of all state that the next epochs depend on."""

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from activebias import PredictionHistory, TokenIndex
-from activebias.internal import sort_visits
+from activebias.internal import IGNORED, sort_visits
 from activebias.training.evaluation import Outputs
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 
 
 @final
@@ -42,7 +42,7 @@ class Observer:
 
     def see(self, outputs: Outputs) -> None:
         """Take in a batch of outputs; every instance comes once an epoch."""
-        counted = outputs.targets != IGNORE
+        counted = outputs.targets != IGNORED
         instances = outputs.positions
         if self._tokens is not None:
             instances = self._tokens(instances, outputs.targets.shape[-1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from activebias.lab.peers import PEERS, Batch, Epoch, get_peer
+from activebias.lab.peers import PEERS, Batch, Epoch
 
 LOGITS = torch.tensor(
     [[2.0, 0.5, -1.0], [0.1, 0.2, 0.3], [-3.0, 4.0, 0.0], [0.0, 0.0, 9.0]], dtype=torch.float64
@@ -51,7 +51,7 @@ def sce(prob, label, alpha):
     [("focal", focal), ("label-smoothing", label_smoothing), ("gce", gce), ("sce", sce)],
 )
 def test_a_loss_is_the_papers(name, reference, value):
-    peer = get_peer(name)
+    peer = PEERS[name]
     if name == "focal":
         value = 10 * value
     expected = [
@@ -64,7 +64,7 @@ def test_a_loss_is_the_papers(name, reference, value):
 
 @pytest.mark.parametrize("name", ["focal", "label-smoothing", "gce", "sce", "elr"])
 def test_a_gradient_is_the_slope(name):
-    peer = get_peer(name)
+    peer = PEERS[name]
     value = torch.tensor(peer.default, dtype=torch.float64)
     rows = torch.full_like(LOGITS, 0.2)
 
@@ -79,7 +79,7 @@ def test_a_gradient_is_the_slope(name):
 @pytest.mark.parametrize("name", ["focal", "label-smoothing", "gce", "sce", "elr"])
 def test_a_gradient_is_finite_for_certain_predictions(name):
     logits = torch.tensor([[200.0, 0.0, 0.0], [0.0, 200.0, 0.0]], requires_grad=True)
-    peer = get_peer(name)
+    peer = PEERS[name]
     rows = torch.full((2, 3), 0.3)
     batch = batch_of(logits, torch.tensor([0, 0]), rows=rows)
     for value in peer.values:
@@ -90,7 +90,7 @@ def test_a_gradient_is_finite_for_certain_predictions(name):
 @pytest.mark.parametrize("name", PEERS)
 def test_the_values_of_many_models_are_those_of_each(name):
     """What the side-by-side engine relies on: a leading dimension changes nothing."""
-    peer = get_peer(name)
+    peer = PEERS[name]
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 8, 5, generator=generator)
     targets = torch.randint(5, (3, 8), generator=generator)
@@ -107,7 +107,7 @@ def test_the_values_of_many_models_are_those_of_each(name):
 
 def test_elr_is_the_papers():
     """Two visits of an instance: the target is an average of its predictions, then the loss follows it."""
-    peer, strength = get_peer("elr"), 3.0
+    peer, strength = PEERS["elr"], 3.0
     prob = [max(min(p, 1 - 1e-4), 1e-4) for p in probabilities(LOGITS)[2]]
     target = [0.0, 0.0, 0.0]
     rows = peer.first_row(3).double()[None]
@@ -126,7 +126,7 @@ def test_elr_is_the_papers():
 def test_small_loss_keeps_the_smallest(epoch, kept):
     losses = torch.tensor([5.0, 0.1, 3.0, 0.2, 4.0, 0.3, 0.4, 0.5, 2.0, 1.0])
     batch = Batch(losses, losses[:, None], torch.tensor(float(epoch)), 20)
-    weights = get_peer("small-loss").weights(batch, torch.tensor(0.4))
+    weights = PEERS["small-loss"].weights(batch, torch.tensor(0.4))
     chosen = losses.sort().values[:kept]
     assert sorted(losses[weights > 0].tolist()) == chosen.tolist()
     torch.testing.assert_close((weights * losses).mean(), chosen.mean())
@@ -139,7 +139,7 @@ def test_selective_backprop_draws_by_the_power_of_the_percentile(share):
     losses = torch.tensor([0.3, 4.0, 0.1, 2.0, 1.0, 0.5, 3.0, 0.2])
     chance = torch.rand(draws, number, generator=torch.Generator().manual_seed(2))
     batch = Batch(losses.expand(draws, -1), losses[:, None], torch.tensor(12.0), 20, chance=chance)
-    weights = get_peer("selective-backprop").weights(batch, torch.tensor(share))
+    weights = PEERS["selective-backprop"].weights(batch, torch.tensor(share))
     kept = round(share * number)
     assert ((weights > 0).sum(-1) == kept).all()
     assert weights.unique().tolist() == pytest.approx([0.0, number / kept])
@@ -156,11 +156,11 @@ def test_selective_backprop_draws_by_the_power_of_the_percentile(share):
 def test_selective_backprop_trains_in_full_before_half_and_at_the_end(epoch):
     losses, chance = torch.rand(8), torch.rand(8)
     batch = Batch(losses, losses[:, None], torch.tensor(float(epoch)), 20, chance=chance)
-    assert get_peer("selective-backprop").weights(batch, torch.tensor(0.5)).tolist() == [1.0] * 8
+    assert PEERS["selective-backprop"].weights(batch, torch.tensor(0.5)).tolist() == [1.0] * 8
 
 
 def test_infobatch_drops_small_losses_and_keeps_the_expected_gradient():
-    peer, dropped = get_peer("infobatch"), torch.tensor(0.5)
+    peer, dropped = PEERS["infobatch"], torch.tensor(0.5)
     rows = torch.cat([torch.full((600, 1), 0.1), torch.full((400, 1), 2.0)])
     generator = torch.Generator().manual_seed(0)
     plan = peer.plan(rows, dropped, Epoch(3, 20, 1000), generator)
@@ -179,13 +179,13 @@ def test_infobatch_drops_small_losses_and_keeps_the_expected_gradient():
 def test_infobatch_ends_in_full(epoch, whole):
     """The last eighth, also where it is no whole number of epochs."""
     rows = torch.arange(100.0)[:, None]
-    plan = get_peer("infobatch").plan(rows, torch.tensor(0.5), Epoch(epoch, 20, 100), torch.Generator())
+    plan = PEERS["infobatch"].plan(rows, torch.tensor(0.5), Epoch(epoch, 20, 100), torch.Generator())
     assert (sorted(plan.order.tolist()) == list(range(100))) is whole
     assert (plan.weights == 1).all().item() is whole
 
 
 def test_infobatch_begins_in_full():
-    peer = get_peer("infobatch")
+    peer = PEERS["infobatch"]
     rows = peer.first_row(10).repeat(50, 1)
     plan = peer.plan(rows, torch.tensor(0.7), Epoch(0, 20, 50), torch.Generator())
     assert sorted(plan.order.tolist()) == list(range(50))
@@ -193,7 +193,7 @@ def test_infobatch_begins_in_full():
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
 def test_importance_draws_by_loss_without_bias(power):
-    peer = get_peer("importance")
+    peer = PEERS["importance"]
     losses = torch.tensor([0.1, 1.0, 4.0, 0.01])
     number = 200_000
     plan = peer.plan(losses[:, None], torch.tensor(power), Epoch(1, 20, number), torch.Generator())
@@ -205,7 +205,7 @@ def test_importance_draws_by_loss_without_bias(power):
 
 
 def test_importance_weighs_all_instances_alike_if_all_losses_are_0():
-    plan = get_peer("importance").plan(
+    plan = PEERS["importance"].plan(
         torch.zeros(5, 1), torch.tensor(1.0), Epoch(1, 20, 40), torch.Generator().manual_seed(0)
     )
     assert plan.weights.tolist() == [1.0] * 5
@@ -215,7 +215,7 @@ def test_importance_weighs_all_instances_alike_if_all_losses_are_0():
 @pytest.mark.parametrize("name", ["infobatch", "importance"])
 def test_the_expected_gradient_of_a_planned_epoch_is_that_of_plain_training(name):
     """Over many epochs the weighted visits of every instance have the mean of plain training: 1 an epoch."""
-    peer, number, epochs = get_peer(name), 20, 600
+    peer, number, epochs = PEERS[name], 20, 600
     rows = torch.rand(number, 1, generator=torch.Generator().manual_seed(3)) ** 3
     generator = torch.Generator().manual_seed(4)
     visits = torch.zeros(number)
@@ -230,11 +230,6 @@ def test_the_expected_gradient_of_a_planned_epoch_is_that_of_plain_training(name
 def test_a_diverged_model_can_still_be_drawn_from():
     rows = torch.tensor([[math.nan], [math.inf], [1.0]])
     for name in ("importance", "infobatch"):
-        plan = get_peer(name).plan(rows, torch.tensor(0.5), Epoch(1, 20, 30), torch.Generator())
+        plan = PEERS[name].plan(rows, torch.tensor(0.5), Epoch(1, 20, 30), torch.Generator())
         assert set(plan.order.tolist()) <= {0, 1, 2}
         assert len(plan.order) == 30
-
-
-def test_a_wrong_name_is_refused_with_the_right_one():
-    with pytest.raises(ValueError, match="Did you mean 'focal'"):
-        get_peer("foccal")

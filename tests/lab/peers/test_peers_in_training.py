@@ -24,7 +24,7 @@ def together(recipe, prepared, lanes):
     run = SideBySide.begin(TrialData(recipe, prepared, SEEDS, CPU), burn_ins, emphasises=False)
     for _ in range(recipe.burn_in):
         run.train_epoch()
-    run = run.branch(lanes, emphasises=True)
+    run = run.branch(lanes)
     while run.epoch < recipe.epochs:
         run.train_epoch()
     return run

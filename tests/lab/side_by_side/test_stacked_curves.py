@@ -15,7 +15,7 @@ from activebias.lab.experiment.prepared import prepare
 from activebias.lab.experiment.splitting import Split
 from activebias.lab.one_by_one import build_run
 from activebias.lab.side_by_side import Lane, SideBySide, TrialData
-from activebias.lab.side_by_side.group import burn_in_lanes
+from activebias.lab.side_by_side.lanes import burn_in_lanes
 from activebias.lab.side_by_side.training import part_of_state
 from side_by_side_cases import CPU, SEEDS, assert_same, burnt_in, made_up, small, together
 
@@ -146,7 +146,7 @@ def test_a_model_that_breaks_away_in_the_burn_in_does_not_end_the_others(names, 
             for value in run.stack.parameters.values():
                 value.data[0] = math.nan
         run.train_epoch()
-        run = run.branch(lanes, emphasises=True)
+        run = run.branch(lanes)
         run.train_epoch()
         runs.append(run)
     broken, whole = runs

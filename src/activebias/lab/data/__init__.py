@@ -17,7 +17,7 @@ from activebias.lab.data.noise import (
     with_noise,
 )
 from activebias.lab.data.sources import Status, data_root, status
-from activebias.lab.data.tags import bilou_names, from_bilou, to_bilou
+from activebias.lab.data.tags import bilou_names, to_bilou
 from activebias.lab.data.vectors import Vocabulary, read_vectors, reduce_dimensions
 from activebias.training.examples import Examples
 from activebias.training.reading import DataError
@@ -37,7 +37,6 @@ __all__ = [
     "data_root",
     "fetch",
     "flip_matrix",
-    "from_bilou",
     "load",
     "read_vectors",
     "reduce_dimensions",

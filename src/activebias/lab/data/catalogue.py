@@ -261,8 +261,7 @@ _ALL = (
         ),
         by_hand="it is licensed: get LDC2013T19 from https://catalog.ldc.upenn.edu/LDC2013T19 and put either "
         "onto.train.ner, onto.development.ner and onto.test.ner (word first, BIO tag last), or the folders "
-        "train, "
-        "development and test with the English CoNLL-2012 *gold_conll files,",
+        "train, development and test with the English CoNLL-2012 *gold_conll files,",
     ),
     Source(
         "embeddings",

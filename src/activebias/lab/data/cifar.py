@@ -107,8 +107,7 @@ def _parse_binary(raw: bytes, labels: _Labels, where: str) -> tuple[Tensor, Tens
     if not raw or len(raw) % record:
         raise DataError(
             f"{where}, offset {len(raw) // record * record}: the file ends inside a record of {record} "
-            "bytes: "
-            "it is truncated or of another form, get it again."
+            "bytes: it is truncated or of another form, get it again."
         )
     table = torch.from_numpy(np.frombuffer(raw, np.uint8).reshape(-1, record).copy())
     targets = table[:, labels.byte].long()
@@ -117,8 +116,7 @@ def _parse_binary(raw: bytes, labels: _Labels, where: str) -> tuple[Tensor, Tens
         position = int(wrong[0])
         raise DataError(
             f"{where}, offset {position * record + labels.byte}: the label {int(targets[position])} is not "
-            "in 0 to "
-            f"{len(labels.names) - 1}: get the file again."
+            f"in 0 to {len(labels.names) - 1}: get the file again."
         )
     return table[:, labels.num_bytes :].reshape(-1, 3, 32, 32), targets
 
@@ -138,7 +136,6 @@ def _parse_python(raw: bytes, labels: _Labels, where: str) -> tuple[Tensor, Tens
         if type(value) is not int or not 0 <= value < len(labels.names):
             raise DataError(
                 f"{where}: entry {position} of `{labels.key}` is {value!r}, not in 0 to "
-                f"{len(labels.names) - 1}: "
-                "get the file again."
+                f"{len(labels.names) - 1}: get the file again."
             )
     return torch.from_numpy(pixels.copy()).view(-1, 3, 32, 32), torch.tensor(values, dtype=torch.int64)

@@ -1,6 +1,6 @@
 """Column files: one word per line, a blank line between sentences, and a column with the entity tag."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,7 @@ def read_columns(
 
     def finish() -> None:
         if words:
-            lines = tuple(numbers)
-            converted = to_bilou(tags, scheme, types=allowed, where=lambda k: f"{path}, line {lines[k]}")
+            converted = to_bilou(tags, scheme, types=allowed, where=_lines(path, numbers))
             sentences.append((tuple(words), tuple(converted)))
         words.clear()
         tags.clear()
@@ -115,17 +114,15 @@ def read_conll2012(paths: Sequence[Path], *, types: Iterable[str]) -> TaggedText
                         f"{path}, line {numbers[-1]}: the entity {inside} is not closed: correct the file."
                     )
                 if words:
-                    lines = tuple(numbers)
-                    place = _Place(path, lines)
-                    sentences.append((tuple(words), tuple(to_bilou(tags, "bio", types=allowed, where=place))))
+                    converted = to_bilou(tags, "bio", types=allowed, where=_lines(path, numbers))
+                    sentences.append((tuple(words), tuple(converted)))
                 words, tags, numbers = [], [], []
                 continue
             pieces = line.split()
             if len(pieces) < _CONLL2012_LEAST:
                 raise DataError(
                     f"{path}, line {number}: {len(pieces)} columns where at least {_CONLL2012_LEAST} are "
-                    "expected: "
-                    "correct the line."
+                    "expected: correct the line."
                 )
             tag, inside = _bracket_tag(pieces[_CONLL2012_ENTITY], inside, f"{path}, line {number}")
             words.append(pieces[_CONLL2012_WORD])
@@ -136,13 +133,9 @@ def read_conll2012(paths: Sequence[Path], *, types: Iterable[str]) -> TaggedText
     return TaggedText(tuple(sentences))
 
 
-@dataclass(frozen=True)
-class _Place:
-    path: Path
-    numbers: tuple[int, ...]
-
-    def __call__(self, position: int) -> str:
-        return f"{self.path}, line {self.numbers[position]}"
+def _lines(path: Path, numbers: Sequence[int]) -> Callable[[int], str]:
+    """Return a function from a word's position to its line, for errors."""
+    return lambda position: f"{path}, line {numbers[position]}"
 
 
 def _bracket_tag(mark: str, inside: str | None, where: str) -> tuple[str, str | None]:

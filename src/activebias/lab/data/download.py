@@ -109,8 +109,7 @@ def _fetch_file(source: Source, download: Download, target: Path, timeout: float
     addresses = " or ".join(dict.fromkeys(address.rpartition("/")[0] for address in download.addresses))
     raise DataError(
         f"{source.name} could not be downloaded ({'; '.join(reasons)}): connect to the network and try "
-        "again, or put "
-        f"{names} from {addresses} into {target.parent}."
+        f"again, or put {names} from {addresses} into {target.parent}."
     )
 
 

@@ -45,8 +45,7 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
     if raw[:4] != expected:
         raise DataError(
             f"{path}, offset 0: the first bytes are {raw[:4].hex()} where an IDX file of {dimensions} "
-            "dimensions has "
-            f"{expected.hex()}: it is another kind of file, get it again."
+            f"dimensions has {expected.hex()}: it is another kind of file, get it again."
         )
     start = 4 + 4 * dimensions
     if len(raw) < start:

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from activebias.internal import IGNORED
 from activebias.lab.data.dataset import Dataset
-from activebias.training.examples import IGNORE
 
 NOISE_KINDS = ("uniform", "uniform_other", "class_dependent", "human")
 
@@ -133,16 +133,14 @@ def with_noise(
     *,
     fraction: float | None = None,
     seed: int | torch.Generator = 0,
-    transition: Tensor | None = None,
-    pairs: Mapping[int, int] | None = None,
     annotation: str | None = None,
     root: str | Path | None = None,
 ) -> Dataset:
     """Return the data set with noisy training labels, and the true labels in ``clean_targets``.
 
-    ``kind`` is one of ``NOISE_KINDS``. ``class_dependent`` takes ``transition``, or ``pairs`` with
-    ``fraction``. Without ``pairs`` it uses typical confusions of the data set, or the next class.
-    ``human`` takes ``annotation`` (see `activebias.lab.data.human_labels`) and the data folder ``root``.
+    ``kind`` is one of ``NOISE_KINDS``. All but ``human`` take ``fraction``, the share of labels to redraw.
+    ``class_dependent`` draws typical confusions of the data set, or the next class. ``human`` takes
+    ``annotation`` (see `activebias.lab.data.human_labels`) and the data folder ``root``.
 
     >>> from activebias.lab.data import load
     >>> noisy = with_noise(load("digits"), "uniform_other", fraction=0.2, seed=1)
@@ -157,13 +155,9 @@ def with_noise(
         return with_human_labels(dataset, annotation, root=root)
     true = dataset.train.targets if dataset.clean_targets is None else dataset.clean_targets
     if kind == "class_dependent":
-        if transition is None and pairs is None:
-            pairs = COMMON_FLIPS.get(
-                dataset.name, {k: (k + 1) % dataset.num_classes for k in range(dataset.num_classes)}
-            )
-        noisy = class_dependent(
-            true, dataset.num_classes, transition=transition, pairs=pairs, fraction=fraction, seed=seed
-        )
+        next_class = {k: (k + 1) % dataset.num_classes for k in range(dataset.num_classes)}
+        pairs = COMMON_FLIPS.get(dataset.name, next_class)
+        noisy = class_dependent(true, dataset.num_classes, pairs=pairs, fraction=fraction, seed=seed)
     else:
         if fraction is None:
             raise ValueError(
@@ -185,11 +179,11 @@ def _check_fraction(fraction: float) -> None:
 
 def _valid_positions(labels: Tensor, num_classes: int) -> Tensor:
     flat = labels.flatten()
-    valid = (flat != IGNORE).nonzero().squeeze(1)
+    valid = (flat != IGNORED).nonzero().squeeze(1)
     values = flat[valid]
     if len(values) and (int(values.min()) < 0 or int(values.max()) >= num_classes):
         raise ValueError(
-            f"Expected `labels` to lie in 0 to {num_classes - 1} (or be {IGNORE}), "
+            f"Expected `labels` to lie in 0 to {num_classes - 1} (or be {IGNORED}), "
             f"but got {int(values.min())} to {int(values.max())}."
         )
     return valid

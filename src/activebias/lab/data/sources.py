@@ -136,6 +136,5 @@ def _status(source: Source, root: Path) -> Status:
 def _fix(source: Source) -> str:
     return (
         f"delete it and run `activebias data get {source.name}`, or load with verify=False if it is a file "
-        "of your own "
-        "in the same format"
+        "of your own in the same format"
     )

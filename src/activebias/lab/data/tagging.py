@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
+from activebias.internal import IGNORED
 from activebias.lab.data.conll import TaggedText, read_columns, read_conll2012
 from activebias.lab.data.dataset import Dataset
 from activebias.lab.data.sources import Found, require
 from activebias.lab.data.tags import bilou_names
 from activebias.lab.data.vectors import Vocabulary, vocabulary_for
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 from activebias.training.reading import DataError
 from activebias.training.words import word_shape
 
@@ -163,7 +164,7 @@ def _examples(text: TaggedText, vocabulary: Vocabulary, tag_names: tuple[str, ..
     size = (len(lengths), int(lengths.max()))
     inside = torch.arange(size[1]) < lengths.unsqueeze(1)
     word_ids, shape_ids = torch.zeros(size, dtype=torch.int64), torch.zeros(size, dtype=torch.int64)
-    targets = torch.full(size, IGNORE, dtype=torch.int64)
+    targets = torch.full(size, IGNORED, dtype=torch.int64)
     # One flat list for all sentences, written into the rows by the mask: faster than a tensor per sentence.
     flat = [word for words, _ in text.sentences for word in words]
     word_ids[inside] = torch.tensor(vocabulary.ids(flat))

@@ -1,4 +1,4 @@
-"""Entity tags: conversion between the schemes IOB1, IOB2 (also called BIO) and BILOU.
+"""Entity tags: conversion from the schemes IOB1 and IOB2 (also called BIO) to BILOU.
 
 IOB2: every entity starts with B. IOB1: B only if an entity directly follows an entity of the same type.
 BILOU: Begin, Inside and Last of an entity of several words, Unit for one word, O outside.
@@ -48,12 +48,11 @@ def to_bilou(
     starts: list[bool] = []
     previous: str | None = None
     for position, tag in enumerate(tags):
-        kind = _kind(tag, "BI", allowed, place, position)
+        kind = _kind(tag, allowed, place, position)
         if scheme != "iob1" and tag.startswith("I-") and kind != previous:
             raise DataError(
                 f"{place(position)}: the tag {tag} continues no entity of its type, which BIO does not "
-                "allow: "
-                "correct the tag, or read the file as IOB1."
+                "allow: correct the tag, or read the file as IOB1."
             )
         kinds.append(kind)
         starts.append(kind is not None and (tag.startswith("B-") or kind != previous))
@@ -70,56 +69,21 @@ def to_bilou(
     return result
 
 
-def from_bilou(tags: Sequence[str], scheme: str = "bio") -> list[str]:
-    """Convert one sentence's well-formed BILOU tags to IOB1 or IOB2.
-
-    >>> from_bilou(["B-LOC", "L-LOC", "U-LOC"])
-    ['B-LOC', 'I-LOC', 'B-LOC']
-    >>> from_bilou(["B-LOC", "L-LOC", "U-LOC"], "iob1")
-    ['I-LOC', 'I-LOC', 'B-LOC']
-    """
-    if scheme not in SCHEMES:
-        raise ValueError(f"Expected `scheme` to be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
-    result = []
-    previous: str | None = None
-    expects_more = False
-    for position, tag in enumerate([*tags, "O"]):
-        kind = _kind(tag, "BILU", None, _position, position)
-        continues = tag.startswith(("I-", "L-"))
-        if continues != expects_more or (continues and kind != previous):
-            raise DataError(
-                f"{_position(position)}: {tag} does not follow BILOU's rules: each entity is B I… L, or U."
-            )
-        if kind is None:
-            result.append("O")
-        elif continues or (scheme == "iob1" and kind != previous):
-            result.append(f"I-{kind}")
-        else:
-            result.append(f"B-{kind}")
-        expects_more = tag.startswith(("B-", "I-"))
-        previous = kind
-    return result[:-1]
-
-
 def _position(position: int) -> str:
     return f"position {position}"
 
 
-def _kind(
-    tag: str, prefixes: str, allowed: frozenset[str] | None, place: Callable[[int], str], position: int
-) -> str | None:
+def _kind(tag: str, allowed: frozenset[str] | None, place: Callable[[int], str], position: int) -> str | None:
     if tag == "O":
         return None
     prefix, separator, kind = tag.partition("-")
-    if not separator or not kind or len(prefix) != 1 or prefix not in prefixes:
-        forms = ", ".join(f"{letter}-TYPE" for letter in prefixes)
+    if not separator or not kind or prefix not in ("B", "I"):
         raise DataError(
-            f"{place(position)}: {tag!r} is not a tag: it must be O, {forms}; check column and scheme."
+            f"{place(position)}: {tag!r} is not a tag: it must be O, B-TYPE, I-TYPE; check column and scheme."
         )
     if allowed is not None and kind not in allowed:
         raise DataError(
             f"{place(position)}: the tag {tag!r} has the unknown type {kind!r}: known are "
-            f"{', '.join(sorted(allowed))}; "
-            "correct the file."
+            f"{', '.join(sorted(allowed))}; correct the file."
         )
     return kind

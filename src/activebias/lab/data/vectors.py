@@ -97,9 +97,8 @@ def read_vectors(
         if width < 1 or len(numbers) != width or (word in wanted and " " in word):
             raise DataError(
                 f"{path}, line {number}: {len(pieces)} columns where a word and {max(width, 1)} numbers are "
-                "expected, "
-                "separated by single spaces: correct the file (word2vec's binary form must be converted to "
-                "text)."
+                "expected, separated by single spaces: correct the file (word2vec's binary form must be "
+                "converted to text)."
             )
         if word in wanted and word not in kept:
             try:

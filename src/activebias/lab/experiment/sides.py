@@ -1,5 +1,6 @@
 """A side of a comparison: a method, with a peer, the value of the peer's parameter and a learning rate."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -74,6 +75,10 @@ class Side(NamedTuple):
     def key(self, seed: int) -> RunKey:
         """Return the key of a trial's result."""
         return self.name, seed, self.rule
+
+
+Missing = Mapping[int, Sequence[Side]]
+"""Sides to train, by seed."""
 
 
 def find_side(side: "str | Method | Side") -> Side:

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from activebias.training.examples import IGNORE, Examples
+from activebias.internal import IGNORED
+from activebias.training.examples import Examples
 from activebias.training.randomness import derived_seed
 
 
@@ -109,15 +110,15 @@ def _strata(examples: Examples) -> NDArray[np.int64]:
     """Return the classes; for sentences, whether they have a tag other than the most frequent tag."""
     targets = examples.targets.cpu().numpy()
     if examples.is_tagging:
-        usual = np.bincount(targets[targets != IGNORE]).argmax()
-        targets = np.any((targets != usual) & (targets != IGNORE), axis=1)
+        usual = np.bincount(targets[targets != IGNORED]).argmax()
+        targets = np.any((targets != usual) & (targets != IGNORED), axis=1)
     return np.asarray(targets, dtype=np.int64)
 
 
 def _check(parts: Parts, examples: Examples) -> None:
     """Raise if the data is too small to split."""
     targets = examples.targets[parts.train]
-    if min(map(len, parts)) == 0 or len(set(targets[targets != IGNORE].tolist())) < 2:
+    if min(map(len, parts)) == 0 or len(set(targets[targets != IGNORED].tolist())) < 2:
         raise ValueError(
             f"{len(examples)} examples are too few for a training, a validation and a test part: at least "
             "two classes need three different examples each."

@@ -70,22 +70,6 @@ class ResultStore:
             found.setdefault(result.key, result)
         return [result for key, result in found.items() if wanted in (None, key.config_hash)]
 
-    def missing(
-        self,
-        recipe: str,
-        config: Mapping[str, Any],
-        methods: Iterable[str] | Mapping[str, str | None],
-        seeds: Iterable[int],
-    ) -> list[tuple[str, int]]:
-        """Return the (method, seed) pairs without a result, ordered by seed, to share burn-ins.
-
-        `methods` are names, or a mapping from names to rules.
-        """
-        rules = methods if isinstance(methods, Mapping) else dict.fromkeys(methods)
-        done = {result.key[2:] for result in self.load(recipe, config)}
-        pairs = [(name, seed) for seed in dict.fromkeys(seeds) for name in rules]
-        return [(name, seed) for name, seed in pairs if (name, seed, rules[name]) not in done]
-
     def _results(self, content: bytes, path: Path) -> list[TrialResult]:
         """Return the results in the bytes of a file; lines that were read before are not parsed again."""
         before, results = self._read.get(path, (b"", []))

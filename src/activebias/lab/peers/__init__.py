@@ -1,11 +1,10 @@
-"""Peers: what people use instead of the paper's methods, one file each, trained by the same loops.
+"""Peers: losses and samplers that people use instead of the paper's methods, one file each.
 
 `training/loop.py` trains a peer through `Alone`, the side-by-side engine through its own `StackedPeers`.
 """
 
 from typing import Final
 
-from activebias.internal import did_you_mean
 from activebias.lab.peers.alone import Alone as Alone
 from activebias.lab.peers.elr import ELR
 from activebias.lab.peers.ema import EMA
@@ -36,16 +35,3 @@ PEERS: Final[dict[str, Peer]] = {
         EMA,
     )
 }
-
-
-def get_peer(name: str) -> Peer:
-    """Return the peer of that name.
-
-    >>> get_peer("gce").default
-    0.7
-    """
-    if name not in PEERS:
-        raise ValueError(
-            f"Expected `peer` to be one of {', '.join(PEERS)}, but got {name!r}.{did_you_mean(name, PEERS)}"
-        )
-    return PEERS[name]

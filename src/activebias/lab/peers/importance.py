@@ -14,14 +14,9 @@ import torch
 from torch import Tensor
 
 from activebias.internal import draw_directly
-from activebias.lab.peers.peer import Batch, Epoch, Peer, Plan, Value
+from activebias.lab.peers.peer import Epoch, Peer, Plan, Value, last_losses
 
 _LEAST = 1e-30
-
-
-def remember(batch: Batch, power: Value) -> Tensor:
-    """Return the losses of the batch's instances, (…, B, 1)."""
-    return batch.losses.detach().unsqueeze(-1)
 
 
 def plan(rows: Tensor, power: Value, epoch: Epoch, generator: torch.Generator) -> Plan:
@@ -44,7 +39,7 @@ IMPORTANCE = Peer(
     parameter="α",
     values=(0.5, 1.0),
     default=1.0,
-    remember=remember,
+    remember=last_losses,
     first_row=first_row,
     plan=plan,
 )

@@ -11,14 +11,9 @@ equations 3 to 5.
 import torch
 from torch import Tensor
 
-from activebias.lab.peers.peer import Batch, Epoch, Peer, Plan, Value
+from activebias.lab.peers.peer import Epoch, Peer, Plan, Value, last_losses
 
 _PRUNED_PART = 7 / 8
-
-
-def remember(batch: Batch, dropped: Value) -> Tensor:
-    """Return the losses of the batch's instances, (…, B, 1)."""
-    return batch.losses.detach().unsqueeze(-1)
 
 
 def plan(rows: Tensor, dropped: Value, epoch: Epoch, generator: torch.Generator) -> Plan:
@@ -46,7 +41,7 @@ INFOBATCH = Peer(
     parameter="r",
     values=(0.3, 0.5, 0.7),
     default=0.5,
-    remember=remember,
+    remember=last_losses,
     first_row=first_row,
     plan=plan,
 )

@@ -48,7 +48,7 @@ Planner = Callable[[Tensor, Value, Epoch, torch.Generator], Plan]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A peer by its functions; those that are None do as plain training does.
+    """A peer by its functions; a function that is None leaves plain training as it is.
 
     Args:
         name: the name on the command line and in results.
@@ -81,3 +81,8 @@ class Peer:
     def can_tag(self) -> bool:
         """Whether the peer can train a tagger, whose words come in whole sentences."""
         return self.weights is None and self.remember is None and self.plan is None
+
+
+def last_losses(batch: Batch, value: Value) -> Tensor:
+    """Return a peer's memory of the last losses: those of the batch's instances, (…, B, 1)."""
+    return batch.losses.detach().unsqueeze(-1)

@@ -91,7 +91,7 @@ def weight_gradient(
         values, gradient, partial,
         batch, height, width, height_out, width_out, num_models, values.stride(0), rows_per_split,
         C=inner, OUT=outer, KW=window_w, R=reduction, S=stride, PAD_H=padding_h, PAD_W=padding_w,
-        BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values),
+        BM=block_m, BN=block_n, BR=block_r, PRECISION=precision(values),
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
     return partial.sum(0).to(values.dtype)
@@ -127,7 +127,7 @@ def _launch(
         values.stride(0), *weight_strides,
         C=inner, OUT=outer, KW=window[1], R=reduction, S=stride, PAD_H=padding[0], PAD_W=padding[1],
         TRANSPOSED=transposed, PHASES=phases, HAS_BIAS=bias is not None,
-        BM=block_m, BN=block_n, BR=block_r, PRECISION=_precision(values),
+        BM=block_m, BN=block_n, BR=block_r, PRECISION=precision(values),
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
 
@@ -147,7 +147,8 @@ def power(number: int) -> int:
     return max(16, 1 << (number - 1).bit_length())
 
 
-def _precision(values: Tensor) -> str:
+def precision(values: Tensor) -> str:
+    """Return the precision of a kernel's products of such values."""
     # In float32, three 11-bit products replace one 24-bit product: exact enough, and on the matrix units.
     return "tf32x3" if values.dtype == torch.float32 else "tf32"
 

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from activebias.internal import IGNORED
 from activebias.lab.experiment.splitting import Parts
 from activebias.lab.side_by_side.batches import TrialData
 from activebias.lab.side_by_side.stacking import Stack
 from activebias.training.entities import EntityScorer
-from activebias.training.examples import IGNORE, Examples
+from activebias.training.examples import Examples
 
 # Examples × models of one forward pass, to limit its RAM. The output of a convolution is many times as large
 # as an image. A small net needs a large pass, or the GPU waits for the host.
@@ -102,12 +103,12 @@ def _wrong(stack: Stack, part: _Part, trial: Tensor | None) -> Tensor:
     number = len(part.inputs[0])
     chunks = _chunks(stack, number)
     wrong = torch.zeros(stack.size, dtype=torch.int64, device=stack.device)
-    counted = (part.targets != IGNORE).flatten(0 if trial is None else 1).sum(-1)
+    counted = (part.targets != IGNORED).flatten(0 if trial is None else 1).sum(-1)
     for start in chunks:
         chunk = slice(start, start + chunks.step)
         predicted = stack.predict([tensor[chunk] for tensor in part.inputs]).argmax(-1)
         targets = part.targets[chunk] if trial is None else part.targets[:, chunk][trial]
-        wrong += ((predicted != targets) & (targets != IGNORE)).flatten(1).sum(1)
+        wrong += ((predicted != targets) & (targets != IGNORED)).flatten(1).sum(1)
     counted = counted if trial is None else counted[trial]
     return (100 * wrong.double() / counted.clamp(min=1)).cpu()
 
@@ -126,5 +127,5 @@ def _entity_errors(stack: Stack, part: _Part, trial: Tensor | None, scorer: Enti
         inputs = [tensor[place, :longest] for tensor in part.inputs]
         tags[:, place, :longest] = stack.predict(inputs).argmax(-1).short()
     true = part.targets if trial is None else part.targets[trial]
-    scores = scorer.score_many(true, tags, ignore_index=IGNORE)
+    scores = scorer.score_many(true, tags)
     return torch.tensor([100 * (1 - score.f1) for score in scores], dtype=torch.float64)

@@ -3,8 +3,7 @@
 import errno
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -14,10 +13,10 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.prepared import Prepared, prepare, trial_result
 from activebias.lab.experiment.recipe import Recipe
-from activebias.lab.experiment.sides import Side
 from activebias.lab.side_by_side.batches import TrialData
-from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of
-from activebias.lab.side_by_side.training import Lane, SideBySide
+from activebias.lab.side_by_side.lanes import Lane, burn_in_lanes, epochs_of, in_groups
+from activebias.lab.side_by_side.stopped import GroupCheckpoint
+from activebias.lab.side_by_side.training import SideBySide
 from activebias.training.loop import train_until
 
 _log = logging.getLogger(__name__)
@@ -32,54 +31,6 @@ _OUT_OF_MEMORY = (
     "alloc_failed",
     "allocation_failed",
 )
-
-
-def epochs_of(recipe: Recipe, lanes: Iterable[Lane]) -> int:
-    """Return the number of epochs of the lanes: a burn-in per trial, and the rest per lane."""
-    lanes = list(lanes)
-    burn_in = min(recipe.burn_in, recipe.epochs)
-    return len(burn_in_lanes(lanes)) * burn_in + len(lanes) * (recipe.epochs - burn_in)
-
-
-def burn_in_lanes(lanes: Iterable[Lane]) -> list[Lane]:
-    """Return the lanes of the burn-in that lanes share: one per trial and setting, sorted."""
-    return sorted({lane.in_burn_in for lane in lanes}, key=lambda lane: (lane.setting.rank, lane.seed))
-
-
-def lanes_of(missing: Mapping[int, Sequence[Side]], *, scans: bool) -> list[Lane]:
-    """Return the missing trials of methods that scan, or of methods that draw: they never train together."""
-    return [
-        Lane(seed, *side)
-        for seed, group in missing.items()
-        for side in group
-        if (side.method.order == "scan") is scans
-    ]
-
-
-def in_groups(lanes: Sequence[Lane], most: int) -> list[list[Lane]]:
-    """Divide the lanes into groups of about the same size, at most `most`, with whole trials if they fit.
-
-    >>> from activebias import METHODS
-    >>> methods = [METHODS["scan"], METHODS["wpv"]]
-    >>> groups = in_groups([Lane(seed, method) for seed in range(3) for method in methods], most=5)
-    >>> [[(lane.seed, lane.method.name) for lane in group] for group in groups]
-    [[(0, 'scan'), (1, 'scan'), (0, 'wpv'), (1, 'wpv')], [(2, 'scan'), (2, 'wpv')]]
-    """
-    trials: dict[int, list[Lane]] = {}
-    for lane in lanes:
-        trials.setdefault(lane.seed, []).append(lane)
-    largest = max(len(trial) for trial in trials.values())
-    if largest > most:
-        pieces = [
-            trial[start : start + most] for trial in trials.values() for start in range(0, len(trial), most)
-        ]
-    else:
-        each = most // largest
-        number = -(-len(trials) // each)
-        each = -(-len(trials) // number)
-        whole = list(trials.values())
-        pieces = [list(chain(*whole[start : start + each])) for start in range(0, len(whole), each)]
-    return [sorted(piece, key=lambda lane: (lane.method.name, lane.setting.rank)) for piece in pieces]
 
 
 def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -122,7 +73,7 @@ class Group:
         """Prepare the training, which resumes from a checkpoint of the same lanes."""
         self.recipe, self.dataset, self.lanes = recipe, dataset, list(lanes)
         self.place, self.listener, self.teacher = place, listener, teacher
-        self.checkpoint = GroupCheckpoint(recipe, place, [key_of(lane) for lane in self.lanes])
+        self.checkpoint = GroupCheckpoint(recipe, place, [lane.key for lane in self.lanes])
         self.seeds = self.checkpoint.seeds
         self.epochs_left = epochs_of(recipe, self.lanes)
         self._told_full = False
@@ -195,7 +146,7 @@ class Group:
         run = self._start(TrialData(self.recipe, prepared, self.seeds, device))
         if not run.emphasises:
             self._train_until(run, min(self.recipe.burn_in, self.recipe.epochs))
-            run = run.branch(self.lanes, emphasises=True)
+            run = run.branch(self.lanes)
         self._train_until(run, self.recipe.epochs)
         self._store(run, dict(zip(self.seeds, prepared, strict=True)))
         self.checkpoint.remove()

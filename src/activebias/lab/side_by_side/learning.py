@@ -1,15 +1,15 @@
 """The curves of `auto` in K models at once: what `activebias.learning` measures for one model."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from activebias import Method
 from activebias.internal import (
     FIRST_ROUNDS,
+    IGNORED,
     MEMBERS,
     NUM_KNOTS,
     VALIDATION,
@@ -24,26 +24,17 @@ from activebias.internal import (
     rounds_between,
 )
 from activebias.lab.side_by_side.batches import TrialData
+from activebias.lab.side_by_side.lanes import Lane
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.stacking import Stack
-from activebias.training.examples import IGNORE
 from activebias.training.randomness import derived_seed
-
-
-class _Lane(Protocol):
-    """A lane of `training.py`, which imports this module."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def method(self) -> Method: ...
 
 
 class StackedCurves:
     """The evidence and the trust of the lanes whose method learns; the memory holds their curves."""
 
     def __init__(
-        self, lanes: Sequence[_Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
+        self, lanes: Sequence[Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
     ) -> None:
         """Begin without evidence; `trial` (K,) says which trial a lane belongs to."""
         places = [place for place, lane in enumerate(lanes) if lane.method.learns]
@@ -60,7 +51,7 @@ class StackedCurves:
 
     @staticmethod
     def of(
-        lanes: Sequence[_Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
+        lanes: Sequence[Lane], trials: TrialData, stack: Stack, memory: StackedMemory, trial: Tensor
     ) -> "StackedCurves | None":
         """Return the curves, or None if no lane learns or there is nothing to learn from."""
         if trials.num_validation == 0 or not any(lane.method.learns for lane in lanes):
@@ -169,9 +160,9 @@ class StackedCurves:
         with torch.enable_grad():
             logits = self._stack.evaluate(inputs)
             loss = F.cross_entropy(
-                logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORE
+                logits.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=IGNORED
             )
-        return loss.view(targets.shape), targets != IGNORE
+        return loss.view(targets.shape), targets != IGNORED
 
     def _gradient(self, loss: Tensor, counts: Tensor, again: bool = False) -> list[Tensor]:
         """Return the gradients of every lane's mean loss; `again` keeps the graph for another loss."""

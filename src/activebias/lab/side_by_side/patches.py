@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from activebias.lab.side_by_side.convolution import precision
+
 # The most values of a patch that are multiplied at once, of one row and of all rows: more would not fit.
 _WIDEST, _DEEPEST = 128, 256
 _BLOCK = 2048
@@ -290,7 +292,7 @@ def _launch(
         batch, share, num_models, values.stride(0), weight.stride(0), norm.slope,
         **_named(geometry, "H_IN W_IN H W C OUT Q P ROWS COLUMNS SPAN DEPTH STEP_H STEP_W OFFSET"),
         SHORTCUT=shortcut is not None, AFTER=after, RAW=raw,
-        RESIDENT=tile.programs > 0, BM=tile.size, PRECISION=_precision(values),
+        RESIDENT=tile.programs > 0, BM=tile.size, PRECISION=precision(values),
         num_warps=tile.num_warps, num_stages=tile.num_stages,
         maxnreg=tile.registers,
     )  # fmt: skip
@@ -312,7 +314,7 @@ def weight_gradient(layer: Layer, values: Tensor, gradient: Tensor) -> Tensor:
     kernels.weight_gradient[(programs, rows // at_once, num_models)](
         values, gradient, partial, batch, share, num_models, values.stride(0),
         **_named(geometry, "H_IN W_IN H W C OUT Q P ROWS COLUMNS SPAN STEP_H STEP_W"),
-        AT_ONCE=at_once, BM=tile.size, PRECISION=_precision(values),
+        AT_ONCE=at_once, BM=tile.size, PRECISION=precision(values),
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     result = gradient.new_empty(num_models, layer.outer, layer.inner, 3, 3)
@@ -334,8 +336,3 @@ def _shares(geometry: dict[str, Any], batch: int, num_models: int, tile: Tile) -
     tiles = -(-patches // tile.size)
     share = -(-tiles // max(1, min(tiles, tile.programs // num_models))) if tile.programs else 1
     return -(-tiles // share), share
-
-
-def _precision(values: Tensor) -> str:
-    # In float32, three 11-bit products replace one 24-bit product: exact enough, and on the matrix units.
-    return "tf32x3" if values.dtype == torch.float32 else "tf32"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -11,16 +11,8 @@ from torch import Tensor
 from activebias.lab.experiment.sides import Setting
 from activebias.lab.peers import Batch, Epoch, Peer
 from activebias.lab.side_by_side.batches import TrialData
+from activebias.lab.side_by_side.lanes import Lane
 from activebias.lab.side_by_side.stacking import Stack
-
-
-class _Lane(Protocol):
-    """A lane of `training.py`, which imports this module."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def setting(self) -> Setting: ...
 
 
 @final
@@ -67,7 +59,7 @@ class _Segment:
 class StackedPeers:
     """The peers of a run's lanes, equal to `lab.peers.Alone` for each lane."""
 
-    def __init__(self, lanes: Sequence[_Lane], trials: TrialData, stack: Stack) -> None:
+    def __init__(self, lanes: Sequence[Lane], trials: TrialData, stack: Stack) -> None:
         """Begin at epoch 0 for the given lanes; lanes with the same peer should be consecutive."""
         self._lanes, self._trials, self._stack = tuple(lanes), trials, stack
         self._segments: list[_Segment] = []
@@ -89,7 +81,7 @@ class StackedPeers:
             segment.averages = {name: segment.view(value).clone() for name, value in self._averaged()}
 
     @staticmethod
-    def of(lanes: Sequence[_Lane], trials: TrialData, stack: Stack) -> "StackedPeers | None":
+    def of(lanes: Sequence[Lane], trials: TrialData, stack: Stack) -> "StackedPeers | None":
         """Return the peers of the lanes, or None if no lane has a peer."""
         if all(lane.setting.peer is None for lane in lanes):
             return None
@@ -110,7 +102,7 @@ class StackedPeers:
                 segment.order[number], segment.weights[number] = plan.order, plan.weights
 
     def ordered(self, order: Tensor, iteration: Tensor) -> Tensor:
-        """Return the examples (K, B) of an iteration, with those that peers choose."""
+        """Return the examples (K, B) of an iteration: by `order`, or as a lane's peer chooses them."""
         if self.unrecorded is None:
             return order
         order = order.clone()

@@ -1,7 +1,7 @@
 """Divides missing trials × methods into groups that fit into RAM, and trains one group after the other."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -12,23 +12,21 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.prepared import check_peer, prepare
 from activebias.lab.experiment.recipe import Recipe
-from activebias.lab.experiment.sides import Side
+from activebias.lab.experiment.sides import Missing, Side
 from activebias.lab.experiment.splitting import split_rows
 from activebias.lab.models import LabModel
-from activebias.lab.side_by_side.group import Group, epochs_of, in_groups, lanes_of
+from activebias.lab.side_by_side.group import Group
+from activebias.lab.side_by_side.lanes import Lane, epochs_of, in_groups, lanes_of
 from activebias.lab.side_by_side.plan import most_models
 from activebias.lab.side_by_side.stacking import stacks_equally
-from activebias.lab.side_by_side.stopped import GroupCheckpoint, key_of, stopped_groups
-from activebias.lab.side_by_side.training import Lane
+from activebias.lab.side_by_side.stopped import GroupCheckpoint, stopped_groups
 from activebias.training.fingerprint import first_few
 from activebias.training.randomness import derived_generator
 
 _CPU = torch.device("cpu")
 
-Missing = Mapping[int, Sequence[Side]]
 
-
-def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device = _CPU) -> bool:
+def can_stack(recipe: Recipe, dataset: Dataset, device: torch.device) -> bool:
     """Return whether the recipe's models can be trained side by side.
 
     The lab's models can. Other models are tried. On a GPU a user's model is trained one by one, because a
@@ -137,7 +135,7 @@ def _take_up(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> tuple[list[
     If only some lanes of a stopped group are wanted, or the group is too large, the wanted lanes form new
     groups.
     """
-    waiting = {key_of(lane): lane for lane in lanes}
+    waiting = {lane.key: lane for lane in lanes}
     taken = []
     for group in stopped_groups(recipe, place):
         wanted = [waiting.pop(run) for run in group.runs if run in waiting]
@@ -146,7 +144,7 @@ def _take_up(recipe: Recipe, lanes: Sequence[Lane], place: Place) -> tuple[list[
         parts = [wanted]
         if len(wanted) < len(group.runs) or len(wanted) > (place.side_by_side or len(wanted)):
             parts = in_groups(wanted, place.side_by_side or len(wanted))
-            group.hand_on([GroupCheckpoint(recipe, place, [key_of(lane) for lane in part]) for part in parts])
+            group.hand_on([GroupCheckpoint(recipe, place, [lane.key for lane in part]) for part in parts])
             if len(wanted) == len(group.runs):
                 group.remove()  # the parts hold its whole state, which may be gigabytes
         taken += parts

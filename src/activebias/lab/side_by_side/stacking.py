@@ -138,9 +138,14 @@ class Stack:
         ]
 
     def _run(self, module: nn.Module, inputs: Sequence[Tensor], in_dim: int | None) -> Tensor:
-        parameters = {**self.parameters, **self._half}
-        run = _vmapped(module, 0, 0, *(in_dim for _ in inputs), shared=self._prefixed(self._shared))
-        return run(self._prefixed(parameters), self._prefixed(self.buffers), *inputs).float()
+        shared = self._prefixed(self._shared)
+
+        def one(parameters: State, buffers: State, *inputs: Tensor) -> Any:
+            return functional_call(module, (parameters, {**buffers, **shared}), inputs)
+
+        run: Callable[..., Tensor] = vmap(one, in_dims=(0, 0, *(in_dim for _ in inputs)))
+        parameters = self._prefixed({**self.parameters, **self._half})
+        return run(parameters, self._prefixed(self.buffers), *inputs).float()
 
     @staticmethod
     def _prefixed(state: State) -> State:
@@ -198,14 +203,6 @@ def stacks_equally(models: Sequence[nn.Module], inputs: Sequence[Tensor]) -> boo
         one.shape == other.shape and torch.allclose(one.float(), other, rtol=1e-4, atol=1e-5)
         for one, other in zip(alone, (predicted, trained), strict=True)
     )
-
-
-def _vmapped(module: nn.Module, *in_dims: int | None, shared: State | None = None) -> Callable[..., Tensor]:
-    def one(parameters: State, buffers: State, *inputs: Tensor) -> Any:
-        return functional_call(module, (parameters, {**buffers, **(shared or {})}), inputs)
-
-    mapped: Callable[..., Tensor] = vmap(one, in_dims=in_dims)
-    return mapped
 
 
 @final

@@ -11,18 +11,13 @@ from activebias.internal import remove_leftovers, replacing
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.rules import RunKey
-from activebias.lab.side_by_side.training import Lane, part_of_state
+from activebias.lab.side_by_side.training import part_of_state
 
 _log = logging.getLogger(__name__)
 _CONTENTS = {
     *("stack", "optimiser", "memory", "trials", "seconds", "emphasises"),
     *("test_error", "train_error", "validation_error"),
 }
-
-
-def key_of(lane: Lane) -> RunKey:
-    """Return the key of the lane's result."""
-    return lane.side.key(lane.seed)
 
 
 @final

@@ -5,19 +5,18 @@ import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from activebias import METHODS, Method
-from activebias.internal import rows_of_state
+from activebias.internal import IGNORED, rows_of_state
 from activebias.lab.experiment.recipe import Optimiser
-from activebias.lab.experiment.sides import PLAIN, Setting, Side
 from activebias.lab.side_by_side.batches import EpochNumbers, TrialData
 from activebias.lab.side_by_side.evaluation import errors_of
 from activebias.lab.side_by_side.images import cropped
+from activebias.lab.side_by_side.lanes import Lane
 from activebias.lab.side_by_side.learning import StackedCurves
 from activebias.lab.side_by_side.memory import StackedMemory
 from activebias.lab.side_by_side.momentum import HalfPrecisionSGD
@@ -25,29 +24,10 @@ from activebias.lab.side_by_side.peers import StackedPeers
 from activebias.lab.side_by_side.rates import LaneRates
 from activebias.lab.side_by_side.replay import Replayed
 from activebias.lab.side_by_side.stacking import Stack
-from activebias.training.examples import IGNORE
 from activebias.training.randomness import derived_generator
 
 # On a GPU, the sentences of an iteration are padded to a multiple of this: every width needs a graph.
 _WIDTH_STEP = 16
-
-
-class Lane(NamedTuple):
-    """One model of a run: its trial's seed, its method and its setting."""
-
-    seed: int
-    method: Method
-    setting: Setting = PLAIN
-
-    @property
-    def side(self) -> Side:
-        """The lane without its seed."""
-        return Side(self.method, self.setting)
-
-    @property
-    def in_burn_in(self) -> "Lane":
-        """The lane that trains this lane's burn-in."""
-        return self._replace(method=METHODS["scan" if self.method.order == "scan" else "uni"])
 
 
 @final
@@ -106,22 +86,19 @@ class SideBySide:
         )
         return SideBySide(trials, lanes, stack, memory, emphasises=emphasises)
 
-    def branch(self, lanes: Sequence[Lane], *, emphasises: bool) -> "SideBySide":
-        """Return a run of other lanes; each continues from this run's lane of the same trial and setting."""
+    def branch(self, lanes: Sequence[Lane]) -> "SideBySide":
+        """Return a run of lanes after the burn-in; each continues from its trial and setting in this run."""
         if self.lanes == tuple(lanes):
             parent = torch.arange(len(lanes), device=self.device)
         else:
             parents = {lane.in_burn_in: position for position, lane in enumerate(self.lanes)}
             parent = torch.tensor([parents[lane.in_burn_in] for lane in lanes], device=self.device)
-        return self._copy(lanes, parent, emphasises)
-
-    def _copy(self, lanes: Sequence[Lane], parent: Tensor, emphasises: bool) -> "SideBySide":
         new = SideBySide(
             self.trials,
             lanes,
             self.stack.select(parent),
             self.memory.select(parent, [lane.method for lane in lanes]),
-            emphasises=emphasises,
+            emphasises=True,
         )
         for own, other in zip(self.stack.parameters.values(), new.stack.parameters.values(), strict=True):
             new.optimiser.state[other] = {
@@ -206,7 +183,7 @@ class SideBySide:
         """Train one iteration of all lanes (Algorithm 1), without waiting for the device."""
         index = self._draw()
         inputs, targets, instances = self._gather(index, width)
-        mask = None if self.trials.tokens is None else targets != IGNORE
+        mask = None if self.trials.tokens is None else targets != IGNORED
         losses, prob = self._losses(inputs, targets, index)
         weighted = losses
         if self.emphasises:
@@ -263,7 +240,7 @@ class SideBySide:
         """Return the loss of every instance and its p(y|x), (K, …)."""
         logits = self.stack.logits(inputs)
         flat = logits.flatten(0, -2)
-        losses = F.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORE)
+        losses = F.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=IGNORED)
         prob = losses.detach().neg().exp()
         if self.trials.teacher is not None:
             losses = losses + F.cross_entropy(flat, self.trials.teacher[index.flatten()], reduction="none")
