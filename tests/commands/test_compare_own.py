@@ -107,7 +107,10 @@ def test_a_class_of_two_rows_and_a_column_of_words():
         (("wines/wine",), "There is no recipe, file or folder 'wines/wine': check the path"),
         (("--csv", "wine.csv"), "`--csv FILE` and `--target COLUMN` belong together"),
         (("--csv", "wine.csv"), "The columns of wine.csv are alcohol, malic_acid,"),
-        (("--csv", "wine.csv", "--target", "target", "--trials", 3), "Use `--splits`"),
+        (
+            ("--csv", "wine.csv", "--target", "target", "--trials", 3),
+            "is for recipes: use `--splits`.",
+        ),
         (("digits", "--minutes", 3), "`--minutes` is for own data"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "scan,wvp"), "Did you mean 'wpv'"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "wtc"), "such as scan,wtc"),

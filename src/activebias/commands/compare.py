@@ -1,7 +1,7 @@
 """`activebias compare`: the methods of a recipe, or on the user's data, tested against their baselines."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,11 @@ from activebias.commands.shared import (
     SideBySide,
     Target,
     print_json,
+    refuse_given,
     refuse_path,
     refuse_without_target,
     reports_errors,
+    require_one_source,
     show,
 )
 
@@ -93,14 +95,11 @@ def compare(
     gets the same search of its learning rate and its parameter, decided on validation data: of a recipe once
     and in short runs, of own data in every split.
     """
-    sources = {"RECIPE": recipe_name, "--images": images, "--csv": csv, "--conll": conll}
-    given = [name for name, value in sources.items() if value is not None]
-    if len(given) != 1:
-        came = " and ".join(given) or "none"
-        raise typer.BadParameter(f"Give exactly one of RECIPE, --images, --csv and --conll, not {came}.")
+    require_one_source(recipe_name, images, csv, conll)
     if recipe_name is None:
-        _refuse({"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}, "recipes")
-        _refuse({"--devices": devices, "--ray": ray}, "recipes")
+        of_recipes = {"--trials": trials, "--noise": noise, "--data": data, "--seed": seed or None}
+        of_recipes |= {"--devices": devices, "--ray": ray}
+        refuse_given(of_recipes, "recipes", {"--trials": "use `--splits`"})
         if (csv is None) != (target is None):
             refuse_without_target(csv)
         from activebias.commands.compare_own import Source, compare_own
@@ -121,7 +120,8 @@ def compare(
         )
         return
     refuse_path(recipe_name)
-    _refuse({"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}, "own data")
+    of_own_data = {"--target": target, "--splits": splits, "--minutes": minutes, "--burn-in": burn_in}
+    refuse_given(of_own_data, "own data")
     from activebias.commands.choosing import find_methods, find_place, find_recipe, find_spread
     from activebias.commands.running import run
     from activebias.lab.conclusion import conclusion
@@ -149,13 +149,3 @@ def compare(
     for line in (conclusion(results), *notes(recipe, results), *([unlearnt] if unlearnt else [])):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")
-
-
-_INSTEAD = {"--trials": " Use `--splits`."}
-
-
-def _refuse(options: dict[str, Any], kind: str) -> None:
-    """Refuse options that are for the other kind of data."""
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"`{name}` is for {kind}.{_INSTEAD.get(name, '')}")
