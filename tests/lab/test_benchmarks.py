@@ -100,10 +100,14 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
     )
     (line,) = re.findall(r"\| we\+elr \| \d+ \| \d+ \| (\S+) % \|", printed)
     assert float(line) == pytest.approx(100 * (change / scan - 1), abs=0.051)
+    options += ("--sides", "scan", "focal", "--noises", "20 % wrong", "--seeds", 2)
+    assert re.search(r"\| focal \| \d+ \| \d+ \|  \| \S+ % \|", run("auto_unseen", *options))
+    options += ("--sides", "scan", "gce", "--seeds", 0)
+    assert "| gce | 0 | 0 |  |  |" in run("auto_unseen", *options)
 
     changes = ("trusted-class", "careful", "same-step", "careful-same-step")
     options += ("--out", tmp_path / "changes.jsonl", "--sides", *changes, "--epochs", 20)
-    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3, "--noises", "20 % wrong")
+    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3)
     lines = (tmp_path / "changes.jsonl").read_text().splitlines()
     assert len({json.loads(line)["last ten"][0] for line in lines}) == 4, "every change changes the training"
     options += ("--sides", "class-rounds", "rounds-same-step", "rounds-agreeing", "--noises", "clean")
