@@ -287,13 +287,11 @@ def summary(found, sides, measure):
         better, worse = (
             sum(is_sure(test.p_value) and sign * test.difference > 0 for test in tests) for sign in (-1, 1)
         )
-        changes = [
-            statistics.fmean(
-                mean(ours) / mean(scan) - 1 for row, (ours, scan) in rows.items() if row[1] == noise
-            )
-            for noise in noises
-        ]
-        print(f"| {side} | {better} | {worse} | {' | '.join(f'{100 * each:+.1f} %' for each in changes)} |")
+        cells = []
+        for noise in noises:
+            changes = [mean(ours) / mean(scan) - 1 for row, (ours, scan) in rows.items() if row[1] == noise]
+            cells.append(f"{100 * statistics.fmean(changes):+.1f} %" if changes else "")
+        print(f"| {side} | {better} | {worse} | {' | '.join(cells)} |")
 
 
 def main():

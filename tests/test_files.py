@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -123,6 +125,52 @@ def test_a_second_ctrl_c_is_not_lost():
     finally:
         signal.signal(signal.SIGINT, before)
     assert came == [signal.SIGINT] * 2
+
+
+def test_a_second_ctrl_c_goes_to_the_handler_that_the_first_one_put_in_place():
+    """A usual way to stop: the first one asks, and hands the second one to Python's own handler."""
+    came = []
+
+    def ask(*_):
+        came.append("asked")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def write():
+        with until_written():
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not came
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert came == ["asked"]
+
+
+@pytest.mark.parametrize("second", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_second_ctrl_c_may_be_ignored_or_end_the_process(second):
+    program = f"""
+import os, signal, sys
+from activebias.files import until_written
+
+def ask(*_):
+    print("asked", flush=True)
+    signal.signal(signal.SIGINT, signal.Handlers({int(second)}))
+
+signal.signal(signal.SIGINT, ask)
+with until_written():
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+print("goes on")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    if second == signal.SIG_DFL:
+        assert (done.stdout.split("\n"), done.returncode) == (["asked", ""], -signal.SIGINT)
+    else:
+        assert (done.stdout.split("\n"), done.returncode) == (["asked", "goes on", ""], 0)
 
 
 @pytest.mark.usefixtures("ctrl_c")

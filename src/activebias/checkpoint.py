@@ -104,11 +104,16 @@ def load_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
     bias._prepare_epoch()
 
 
+def has_our_format(state: dict[str, Any]) -> bool:
+    """Return whether a state of `state_of` was made by a release with the format of this one."""
+    return bool(state.get("format") == FORMAT)
+
+
 def check_state(bias: "ActiveBias", state: dict[str, Any]) -> None:
     """Raise unless `state` is whole, of our format, undamaged, and of a bias with the same settings."""
     if not isinstance(state, dict) or "format" not in state or not isinstance(state.get("settings"), dict):
         raise ValueError("This is not a state of ActiveBias: it names no format.")
-    if state["format"] != FORMAT:
+    if not has_our_format(state):
         raise ValueError(
             f"The state has format version {state['format']}, but this release of activebias reads "
             f"version {FORMAT}."

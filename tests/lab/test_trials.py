@@ -190,6 +190,27 @@ def test_a_damaged_checkpoint_only_costs_its_epochs(tmp_path, whole, caplog):
     assert curves(results)["scan"] == whole[1]["scan"]
 
 
+@pytest.mark.parametrize("epoch", [2, 5])  # in the burn-in, and after it
+def test_a_stopped_run_of_another_release_begins_again(tmp_path, whole, caplog, epoch):
+    recipe, place = lab_worker.small_recipe(), Place(tmp_path, interval=0.0, side_by_side=1)
+
+    def stop(done):
+        if done.epoch == epoch:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(recipe, methods=["scan"], seeds=[0], place=place, listener=Listener(on_epoch=stop))
+    for path in place.checkpoint_files(recipe, "*.pt"):
+        state = torch.load(path, weights_only=True)
+        for bias in state["biases"].values():
+            bias["format"] -= 1
+        torch.save(state, path)
+    results = run_trials(recipe, methods=["scan"], seeds=[0], place=place)
+    assert "is of another release: training begins again" in caplog.text
+    assert curves(results)["scan"] == whole[1]["scan"]
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
 def test_another_process_may_write_beside_a_checkpoint_that_is_removed(tmp_path, monkeypatch):
     checkpoint = Checkpoint(tmp_path / "trial" / "own.pt")
     checkpoint.write({})

@@ -118,7 +118,7 @@ class OneByOne:
             side = Side(method, setting)
             own = _own_checkpoint(recipe, side, self.seed, self.place, self.keep_models)
             run = build_run(recipe, self.data, [method], seed=self.seed, setting=setting)
-            if (state := own.read()) is not None:
+            if (state := own.read_run()) is not None:
                 run.load_state_dict(state)
                 listener.on_recount(burn_in - run.epoch)
             elif recipe.burn_in > 0:
@@ -134,7 +134,7 @@ class OneByOne:
     def _burn_in(self, methods: Sequence[Method], setting: Setting, checkpoint: Checkpoint) -> dict[str, Any]:
         """Return the state after the burn-in, which holds the history of every method."""
         run = build_run(self.recipe, self.data, methods, seed=self.seed, setting=setting)
-        state = checkpoint.read()
+        state = checkpoint.read_run()
         # A stopped burn-in of another command may lack the histories of some of our methods.
         if state is not None and set(run.biases) <= set(state["biases"]):
             run.load_state_dict(state)

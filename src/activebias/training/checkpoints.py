@@ -8,7 +8,7 @@ from typing import Any, final
 
 import torch
 
-from activebias.internal import remove_leftovers, replacing, until_written
+from activebias.internal import has_our_format, remove_leftovers, replacing, until_written
 
 _LEAST_RATIO = 20
 _log = logging.getLogger(__name__)
@@ -66,6 +66,14 @@ class Checkpoint:
             _log.warning("%s cannot be read (%s): training begins again.", self.path, error)
             return None
         if not isinstance(state, dict) or state.pop("fingerprint", None) != self.fingerprint:
+            return None
+        return state
+
+    def read_run(self) -> dict[str, Any] | None:
+        """Return the state of a `Run`; None too if its histories have the format of another release."""
+        state = self.read()
+        if state is not None and not all(map(has_our_format, state["biases"].values())):
+            _log.warning("%s is of another release: training begins again.", self.path)
             return None
         return state
 

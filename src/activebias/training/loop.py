@@ -177,7 +177,7 @@ class Run:
 
         A checkpoint of a later epoch than `epochs`, from a longer training, is not read.
         """
-        if (state := checkpoint.read()) is not None and len(state["test_error"]) <= epochs:
+        if (state := checkpoint.read_run()) is not None and len(state["test_error"]) <= epochs:
             self.load_state_dict(state)
             on_resume(self.epoch)
         train_until(self, epochs, checkpoint, lambda: on_epoch(self.seen()))
