@@ -1,6 +1,7 @@
 """Files and folders appear whole or not at all."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -110,6 +111,30 @@ def test_an_error_of_a_write_is_not_hidden_by_ctrl_c():
     with pytest.raises(KeyboardInterrupt) as caught:
         fail()
     assert isinstance(caught.value.__context__, OSError)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("moment", [1, 2])
+def test_ctrl_c_waits_until_a_folder_is_in_the_place_of_another_one(tmp_path, monkeypatch, moment):
+    """Between the two renamings there is no folder, and the new one would be removed."""
+    path, rename, renamed = tmp_path / "folder", pathlib.Path.rename, []
+
+    def rename_at_ctrl_c(self, target):
+        rename(self, target)
+        renamed.append(target)
+        if len(renamed) == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def write(text):
+        with replacing(path, folder=True) as temporary:
+            (temporary / "file").write_text(text)
+
+    write("old")
+    monkeypatch.setattr(pathlib.Path, "rename", rename_at_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        write("new")
+    assert (path / "file").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_second_ctrl_c_is_not_lost():

@@ -39,7 +39,8 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         if folder:
-            _swap(temporary, path)
+            with until_written():  # between two renamings there is neither the old nor the new folder
+                _swap(temporary, path)
         else:
             _flush(temporary)
             os.replace(temporary, path)
