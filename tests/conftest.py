@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import signal
 
 # Before torch and NumPy are imported, and for the programs that tests start: see `one_thread`.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -71,6 +72,14 @@ def both_devices(request, monkeypatch):
     """Run the test with the code of a CPU, and with the code of a GPU."""
     if request.param == "gpu":
         pretend_gpu(monkeypatch)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT raise KeyboardInterrupt: the children of a shell's background job ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -66,14 +66,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, folder):
     assert str(caught.value).endswith("): choose another place.")
 
 
-@pytest.fixture
-def ctrl_c():
-    """Let SIGINT raise KeyboardInterrupt: the children of a shell's background job ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def a_bias(path):
     return ab.ActiveBias("wtc", num_instances=3, num_classes=2, burn_in=1).save(path)
 

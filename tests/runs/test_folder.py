@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import stat
 import sys
 
@@ -151,6 +152,23 @@ def test_a_writer_that_fails_or_is_killed_leaves_no_run(tmp_path, monkeypatch, f
     assert code == 9, complaint
     with pytest.raises(ValueError, match="There is no run folder"):
         read_run(tmp_path / "run")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_waits_until_torch_has_written(tmp_path, monkeypatch):
+    """If a path is not ASCII, torch writes through Python, and raises an error of its own at Ctrl-C."""
+    save, written = torch.save, []
+
+    def save_at_ctrl_c(state, path):
+        os.kill(os.getpid(), signal.SIGINT)
+        save(state, path)
+        written.append(path.name)
+
+    monkeypatch.setattr(torch, "save", save_at_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        write_run(tmp_path / "läufe" / "run", **parts())
+    assert written == ["bias.pt", "model.pt"]
+    assert list((tmp_path / "läufe").iterdir()) == []
 
 
 def test_a_folder_that_is_not_whole_is_refused(tmp_path):

@@ -36,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 
 from activebias import ActiveBias, PredictionHistory
-from activebias.internal import knot_means, read_checkpoint, replacing
+from activebias.internal import knot_means, read_checkpoint, replacing, until_written
 from activebias.runs.cells import safe_cell
 from activebias.runs.contents import Emphasis, Inputs, Instances, Predictions, RunInfo, places_of
 
@@ -267,14 +267,15 @@ def write_run(
         raise ValueError(f"Expected `judges_history` if there are several judges, not {info.num_judges}.")
     with replacing(path, folder=True) as temporary:
         state = bias.state_dict() if isinstance(bias, ActiveBias) else dict(bias)
-        torch.save(state, temporary / "bias.pt")
-        torch.save(dict(model), temporary / "model.pt")
-        if best_model is not None:
-            torch.save(dict(best_model), temporary / "best.pt")
-        if validation_history is not None:
-            torch.save(validation_history.state_dict(), temporary / "validation.pt")
-        if judges_history is not None:
-            torch.save(judges_history.state_dict(), temporary / "judges.pt")
+        with until_written():
+            torch.save(state, temporary / "bias.pt")
+            torch.save(dict(model), temporary / "model.pt")
+            if best_model is not None:
+                torch.save(dict(best_model), temporary / "best.pt")
+            if validation_history is not None:
+                torch.save(validation_history.state_dict(), temporary / "validation.pt")
+            if judges_history is not None:
+                torch.save(judges_history.state_dict(), temporary / "judges.pt")
         np.savez_compressed(temporary / "instances.npz", **instances.arrays())
         _write_inputs(temporary, inputs)
         places: Mapping[str, Sequence[Any]] = {"position": validation.position.tolist()}
