@@ -29,7 +29,7 @@ class Change(NamedTuple):
     """A design, and how it is changed."""
 
     design: Design
-    kinds: tuple[str, ...]
+    kinds: tuple[str | float, ...]
 
 
 DESIGNS |= {
@@ -38,6 +38,9 @@ DESIGNS |= {
     # Weights are divided by one number, so that the sum of v (1 - p̄) is that of plain training.
     "same-step": Change(BASE, ("same-step",)),
     "careful-same-step": Change(BASE, ("careful", "same-step")),
+    "harm-same-step": Change(DESIGNS["class-harm"], ("same-step",)),
+    # Weights are divided by one number where this sum exceeds that of plain training so many times.
+    **{f"harm-limit-{most}": Change(DESIGNS["class-harm"], (float(most),)) for most in (1.25, 1.5, 2, 3)},
     "rounds-same-step": Change(DESIGNS["class-rounds"], ("same-step",)),
     # Steps may be larger than those of plain training as far as its gradient agrees with that of validation.
     "rounds-agreeing": Change(DESIGNS["class-rounds"], ("agreeing",)),
@@ -60,10 +63,9 @@ class Changed(Tried):
     def adopt(self, designs):
         self.kinds = [getattr(each, "kinds", ()) for each in designs]
         super().adopt([getattr(each, "design", each) for each in designs])
-        plain, memory = self._memory.weights, self._memory
-        self.factors = memory.scores.new_ones(memory.num_models, 1)
-        memory.weights = lambda index: plain(index) * self.factors
-        self.agreement, self.known = torch.zeros(2, len(designs), dtype=torch.float64, device=memory.device)
+        self.agreement, self.known = torch.zeros(
+            2, len(designs), dtype=torch.float64, device=self._memory.device
+        )
 
     def _measure(self, epoch, number, knot, count):
         self.share = count / knot.shape[1]
@@ -105,8 +107,10 @@ class Changed(Tried):
             if "agreeing" in kinds and factor < 1:
                 agreement = (self.agreement / self.known.clamp(min=1e-9)).clamp(0, 1)[lane]
                 factor = agreement + (1 - agreement) * factor
-            if {"same-step", "agreeing"} & set(kinds):
-                self.factors[self._models.start + lane] = factor
+            for most in (each for each in kinds if isinstance(each, float)):
+                factor = (most * factor).clamp(max=1)
+            if kinds and kinds[-1] not in ("careful", "held"):
+                self._memory.factors[self._models.start + lane] = factor
 
 
 def main():

@@ -217,11 +217,12 @@ def test_a_damaged_curve_is_refused():
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
-def test_a_share_of_the_rule_that_is_no_share_is_refused(share):
+@pytest.mark.parametrize("name", ["rule_share", "factor"])
+def test_a_stored_number_that_is_no_share_is_refused(name, share):
     run = Training().epochs(0, 3)
     state = run.bias.state_dict()
-    state["curve"]["rule_share"].fill_(share)
-    with pytest.raises(ValueError, match=r"`curve rule_share` (is no share|holds a value that is not)"):
+    state["curve"][name].fill_(share)
+    with pytest.raises(ValueError, match=f"`curve {name}` (to be from 0 to 1|holds a value that is not)"):
         run.bias.load_state_dict(state)
 
 

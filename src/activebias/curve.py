@@ -72,6 +72,8 @@ class Curve:
         """Begin with the curve of `wtc`."""
         # A CUDA graph holds the address of the scores.
         self.scores: Array = native(rule_scores().to(device))
+        # Of all weights; float32 as they are. It keeps the steps from becoming much larger.
+        self.factor: Array = native(torch.ones((), dtype=torch.float32, device=device))
         self.evidence = Evidence.none()
         self.trust = Trust.none(num_classes)
         self.num_learnt = 0
@@ -113,6 +115,7 @@ class Curve:
         """Return a copy of everything."""
         return {
             "scores": as_tensor(self.scores).cpu().clone(),
+            "factor": as_tensor(self.factor).cpu().clone(),
             "total": self.evidence.total.clone(),
             "weight": self.evidence.weight.clone(),
             "robust_total": self.trust.robust.total.clone(),
@@ -127,14 +130,16 @@ class Curve:
         """Raise if `state` does not fit."""
         for name in ("scores", "total", "weight", "robust_total", "robust_weight"):
             checks.stored(f"curve {name}", state[name], (NUM_KNOTS,), torch.float64)
+        checks.stored("curve factor", state["factor"], (), torch.float32)
         checks.stored("curve labels", state["labels"], self.trust.labels.shape, torch.float64)
         checks.stored("curve rule_share", state["rule_share"], (), torch.float64)
         # Divisors, and numbers whose logarithm is taken.
         for name in ("weight", "robust_weight", "labels"):
             if bool((state[name] < 0).any()):
                 raise ValueError(f"The stored `curve {name}` holds a negative value.")
-        if not 0 <= (share := float(state["rule_share"])) <= 1:
-            raise ValueError(f"The stored `curve rule_share` is no share: {share}.")
+        for name in ("rule_share", "factor"):
+            if not 0 <= (share := float(state[name])) <= 1:
+                raise ValueError(f"Expected the stored `curve {name}` to be from 0 to 1, but got {share}.")
         for name in ("num_learnt", "last_epoch"):
             if not isinstance(state[name], int) and (name == "num_learnt" or state[name] is not None):
                 raise TypeError(f"Expected the stored `{name}` to be an integer, but got {state[name]!r}.")
@@ -142,6 +147,7 @@ class Curve:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a state of `state_dict`."""
         as_tensor(self.scores).copy_(state["scores"])
+        as_tensor(self.factor).copy_(state["factor"])
         self.evidence = Evidence(state["total"].clone(), state["weight"].clone())
         robust = Evidence(state["robust_total"].clone(), state["robust_weight"].clone())
         self.trust = Trust(robust, state["labels"].clone())

@@ -28,6 +28,7 @@ from activebias.evidence import knot_means as knot_means
 from activebias.evidence import less_rule as less_rule
 from activebias.evidence import place_of as place_of
 from activebias.evidence import rule_scores as rule_scores
+from activebias.evidence import step_factor as step_factor
 from activebias.files import remove_leftovers as remove_leftovers
 from activebias.files import replacing as replacing
 from activebias.files import until_written as until_written

@@ -15,7 +15,7 @@ from activebias._compile import as_written
 from activebias.alignments import MEMBERS, VALIDATION, Members, Sources, alignments
 from activebias.curve import Curve, in_words
 from activebias.epoch_items import epoch_generator
-from activebias.evidence import FIRST_ROUNDS, between, is_usable, knot_means
+from activebias.evidence import FIRST_ROUNDS, between, is_usable, knot_means, step_factor
 from activebias.indexing import TokenIndex
 from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
 from activebias.memory import InstanceMemory
@@ -147,11 +147,16 @@ def labelled(
 def explain(bias: "ActiveBias") -> str:
     """Return one sentence about the curve that the method `auto` has learnt; reads every history."""
     text = in_words(*_weights_and_share(bias)[1:])
+    if (factor := step_factor_of(bias)) < 1:
+        text += f" All weights are multiplied by {factor:.2g}, so that steps stay near plain training's."
     return text if has_learnt(bias) else f"Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. {text}"
 
 
 def curve_of(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the curve of the method `auto` as it stands: p̄, and the weight of an instance with that p̄."""
+    """Return the curve of the method `auto` as it stands: p̄, and the weight of an instance with that p̄.
+
+    These weights have the mean 1. `bias.weight` multiplies all of them by the factor that limits the steps.
+    """
     return _weights_and_share(bias)[:2]
 
 
@@ -165,6 +170,12 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
         limit, lift = bias._memory.scores.bound(bias.max_weight)
         weights = weights.clamp(max=float(limit)) + float(lift)
     return knot_means(), weights, share
+
+
+def step_factor_of(bias: "ActiveBias") -> float:
+    """Return the factor of all weights in this epoch, which limits the steps; 1 without a curve."""
+    curve = bias._memory.curve
+    return 1.0 if curve is None else float(curve.factor)
 
 
 def has_learnt(bias: "ActiveBias") -> bool:
@@ -210,6 +221,13 @@ def follow_curve(memory: InstanceMemory, curve: Curve, means: torch.Tensor) -> N
     memory.scores.replace(as_tensor(curve(Estimate(means, means, means))))
 
 
+def limit_steps(memory: InstanceMemory, curve: Curve, means: torch.Tensor) -> None:
+    """Choose the factor of all weights for the next epoch: see `step_factor`."""
+    every = native(torch.arange(memory.num_instances, device=memory.device))
+    found = as_tensor(memory.scores.weight(every)).double()
+    as_tensor(curve.factor).copy_(step_factor(found, means.to(memory.device)))
+
+
 @torch.inference_mode(False)  # a tensor made under inference can have no part in a gradient
 def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     """Learn, if it is time: the burn-in ends with this epoch or is over, and enough examples were trained."""
@@ -222,8 +240,16 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     members = Members.of(means)
     cost = cost_of(int(members.number.clamp(max=MEMBERS).sum()), sources.num_validation)
     passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
-    if 0 <= passed < rounds_between(cost, sources.num_training):  # negative: the epochs began again
-        return
+    if not 0 <= passed < rounds_between(cost, sources.num_training):  # negative: the epochs began again
+        _learn_rounds(bias, sources, members, epoch)
+        follow_curve(memory, curve, means)
+    limit_steps(memory, curve, means)
+
+
+def _learn_rounds(bias: "ActiveBias", sources: Sources, members: Members, epoch: int) -> None:
+    """Measure alignments and learn from them: one round, or several the first time."""
+    curve = bias._memory.curve
+    assert curve is not None
     for number in range(1 if curve.num_learnt else FIRST_ROUNDS):
         generator = epoch_generator(bias.seed, epoch, 1 + number)
         aligned, labels = alignments(bias, sources, members, curve.trust, generator)
@@ -231,7 +257,6 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
         curve.learn(aligned, labels, members.share, members.known, epoch)
         if not is_usable(aligned[0]):
             break
-    follow_curve(memory, curve, means)
 
 
 def _warn_of_useless(aligned: torch.Tensor) -> None:

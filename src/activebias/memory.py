@@ -200,9 +200,11 @@ class InstanceMemory:
     def weight(self, index: Array) -> Array:
         """Return v of the given instances, float32."""
         if self.emphasises and self.method.weights != "equal":
-            return self.scores.weight(index)
-        xp = torch if isinstance(index, torch.Tensor) else np
-        return xp.ones(index.shape, dtype=xp.float32, device=index.device)
+            found = self.scores.weight(index)
+        else:
+            xp = torch if isinstance(index, torch.Tensor) else np
+            found = xp.ones(index.shape, dtype=xp.float32, device=index.device)
+        return found * self.curve.factor if self.curve is not None and self.emphasises else found
 
     def draw(self, num_samples: int, generator: torch.Generator) -> torch.Tensor:
         """Draw instances with replacement as the method asks for, from P as it stands now."""

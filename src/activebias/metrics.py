@@ -7,7 +7,7 @@ import torch
 
 from activebias import emphasis
 from activebias._arrays import as_tensor, native
-from activebias.learning import weights_at
+from activebias.learning import step_factor_of, weights_at
 from activebias.statistics import estimate
 
 if TYPE_CHECKING:
@@ -94,4 +94,5 @@ def metrics(bias: "ActiveBias") -> dict[str, float]:
     if bias.method.learns:  # a few points of the curve
         found = zip(SHOWN_MEANS, weights_at(bias, SHOWN_MEANS), strict=True)
         numbers |= {f"weight_at_{mean}": weight for mean, weight in found}
+        numbers["step_factor"] = step_factor_of(bias)
     return numbers

@@ -30,11 +30,11 @@ def digits(share_wrong=0.2, seed=0):
 class Training:
     """A small net in training on digits."""
 
-    def __init__(self, method="auto", *, seed=0, burn_in=2, share_wrong=0.2, **options):
+    def __init__(self, method="auto", *, seed=0, burn_in=2, share_wrong=0.2, rate=0.1, **options):
         (self.train, self.validation, self.test), self.wrong = digits(share_wrong, seed)
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=0.9)
         self.bias = ab.ActiveBias(
             method, num_instances=NUM_TRAINING, num_classes=10, burn_in=burn_in, seed=seed, **options
         )

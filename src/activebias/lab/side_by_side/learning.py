@@ -59,12 +59,16 @@ class StackedCurves:
         return StackedCurves(lanes, trials, stack, memory, trial)
 
     def learn(self, epoch: int) -> None:
-        """Learn after an epoch, in the lanes in which it is time and whose gradients tell anything."""
+        """Learn after an epoch, in the lanes in which it is time; then limit the steps of all lanes."""
         means = self._memory.means(self._models)
         knot, count = self._members(means)
         due = self._due(epoch, count)
-        if not bool(due.any()):
-            return
+        if bool(due.any()):
+            self._learn_rounds(epoch, due, means, knot, count)
+        self._memory.limit_steps(self._models, means)
+
+    def _learn_rounds(self, epoch: int, due: Tensor, means: Tensor, knot: Tensor, count: Tensor) -> None:
+        """Learn in the lanes that are due and whose gradients tell anything."""
         share, known = count.double() / knot.shape[1], count.clamp(max=MEMBERS).double() / MEMBERS
         before, learns = self.num_learnt, due
         num_rounds = torch.where(before > 0, 1, FIRST_ROUNDS)

@@ -19,6 +19,7 @@ from activebias.internal import (
     rows_of_state,
     rule_scores,
     sort_visits,
+    step_factor,
 )
 from activebias.lab.side_by_side.estimates import estimate_rows
 
@@ -67,9 +68,11 @@ class StackedMemory:
         self._draw_uniformly = self._which(lambda method: method.order == "uniform")
         self._uniform: float | Tensor = 0.5  # the part of the emphasis that all instances of a model share
         self.curves: Tensor | None = None  # of the methods that learn, (K, knots); one row for every model
+        self.factors: Tensor | None = None  # of all weights of a model, which limit its steps, (K, 1)
         if any(method.learns for method in self.methods):
             curve = rule_scores().to(device)
             self.curves = curve.repeat(self.num_models, 1)
+            self.factors = torch.ones(self.num_models, 1, device=device)
             parts = [[UNIFORM if method.learns else 0.5] for method in self.methods]
             self._uniform = torch.tensor(parts, dtype=torch.float64, device=device)
         self.has_own_statistic = any(each.is_own and each.statistic is not None for each in self.methods)
@@ -122,7 +125,7 @@ class StackedMemory:
             weights = torch.where(self._undo_order.mask.view(wide), 1 / weights, weights)
         if self._weigh_equally.any:
             weights = torch.where(self._weigh_equally.mask.view(wide), 1.0, weights)
-        return weights.float()
+        return weights.float() if self.factors is None else weights.float() * self.factors.view(wide)
 
     def draw(self, uniform: Tensor, anywhere: Tensor) -> Tensor:
         """Return instances (K, B): drawn from P by `uniform` numbers, or `anywhere` for uniform methods."""
@@ -162,6 +165,15 @@ class StackedMemory:
         self.curves[models] = curves
         self.scores[models] = _on_curves(curves, means).float()
 
+    def limit_steps(self, models: slice, means: Tensor) -> None:
+        """Choose the factors of the weights of models for the next epoch, given their p̄ (k, N)."""
+        assert self.factors is not None
+        assert isinstance(self._uniform, Tensor)
+        scores = self.scores[models]
+        mean = scores.mean(-1, keepdim=True, dtype=torch.float64)
+        weights = emphasis.weights(scores, mean, self._uniform[models]).float().double()
+        self.factors[models, 0] = step_factor(weights, means).float()
+
     def rescore(self) -> None:
         """Compute every score from the histories."""
         size = max(1, _ROWS // self.num_instances)
@@ -197,6 +209,8 @@ class StackedMemory:
         state = {"history": self.history.state_dict(), "scores": self.scores.clone()}
         if self.curves is not None:
             state["curves"] = self.curves.clone()
+        if self.factors is not None:
+            state["factors"] = self.factors.clone()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -205,6 +219,8 @@ class StackedMemory:
         self.scores.copy_(state["scores"])
         if self.curves is not None:
             self.curves.copy_(state["curves"])
+        if self.factors is not None:
+            self.factors.copy_(state["factors"])
 
 
 def _on_curves(curves: Tensor, means: Tensor) -> Tensor:

@@ -300,6 +300,8 @@ class SideBySide:
             ((len(self.trials.seeds),), (len(state["trials"]),)),
             *(((len(self.lanes),), errors.shape) for errors in (*state["test_error"], *state["train_error"])),
         ]
+        if self.memory.factors is not None:
+            pairs.append((self.memory.factors.shape, state["memory"]["factors"].shape))
         for expected, found in pairs:
             if tuple(expected) != tuple(found):
                 raise ValueError(f"expected shape {tuple(expected)}, but got {tuple(found)}")
@@ -339,7 +341,7 @@ def part_of_state(state: dict[str, Any], lanes: Sequence[int], trials: Sequence[
             **{
                 name: of_lanes(value)
                 for name, value in state["memory"].items()
-                if name in ("scores", "curves")
+                if name in ("scores", "curves", "factors")
             },
         },
         "curves": state.get("curves") and {name: of_lanes(value) for name, value in state["curves"].items()},
