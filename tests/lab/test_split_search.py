@@ -59,8 +59,8 @@ def test_the_lowest_validation_error_of_the_split_chooses_and_the_test_error_nev
     assert by_test < len(found.results)  # choosing by the test error would be seen
 
 
-def test_of_equal_validation_errors_the_setting_nearest_to_the_given_rate_counts(tmp_path):
-    """A model that cannot learn has equal errors with all rates."""
+def test_of_equal_validation_errors_the_given_rate_and_the_usual_parameter_count(tmp_path):
+    """A model that cannot learn has equal errors with all settings."""
 
     class Still(nn.Linear):
         def forward(self, inputs):
@@ -69,7 +69,7 @@ def test_of_equal_validation_errors_the_setting_nearest_to_the_given_rate_counts
     found = ab.compare(
         lambda: Still(13, 3),
         wine(),
-        methods="scan,wtc",
+        methods="scan,wtc,gce,we+elr",
         splits=2,
         epochs=2,
         out=tmp_path,
@@ -77,6 +77,8 @@ def test_of_equal_validation_errors_the_setting_nearest_to_the_given_rate_counts
         quiet=True,
     )
     assert {setting.rate for setting in found.settings} == {1.0}
+    values = {each.method: setting.value for each, setting in zip(found.results, found.settings, strict=True)}
+    assert values == {"scan": 0.0, "wtc": 0.0, "gce": 0.7, "we+elr": 3.0}
 
 
 def test_one_by_one_has_the_same_results(searched, tmp_path):

@@ -1,5 +1,6 @@
 """Methods compared over repeated splits of a user's data: results, table, verdict and figure."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.sides import Setting, find_side
+from activebias.lab.experiment.sides import Setting, Side, find_side
 from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.protocol import RATES, candidates
 from activebias.lab.result_tables import Cell, TextTable, listing
@@ -235,7 +236,7 @@ def compare_splits(
         raise ValueError("Expected `recipe` to have a split.")
     _check(recipe, dataset, methods)
     parts = split_rows(dataset.train, recipe.split, 0)
-    sides = list(chain(*map(candidates, methods))) if search else list(map(find_side, methods))
+    sides = list(chain(*map(_tried, methods))) if search else list(map(find_side, methods))
     results = best_by_method(
         run_splits(recipe, dataset, sides, place=place, minutes=minutes, listener=listener, quiet=quiet)
     )
@@ -252,6 +253,21 @@ def compare_splits(
         warnings=_memorisation(results),
         examples=examples,
         searched=search,
+    )
+
+
+def _tried(method: str | Method) -> list[Side]:
+    """Return the sides that a split tries; of equal validation errors the first counts.
+
+    The nearest to the given rate is first, and of these the side with the peer's usual parameter.
+
+    >>> [side.rule for side in _tried("gce")][:4]
+    ['q 0.7', 'q 0.3', 'q 0.5', 'q 0.7, learning rate × 0.333']
+    """
+    usual = find_side(method).setting.value
+    return sorted(
+        candidates(method),
+        key=lambda side: (abs(math.log(side.setting.rate)), side.setting.value != usual),
     )
 
 
