@@ -11,8 +11,6 @@ from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side
-from activebias.lab.peer_table import side_title
-from activebias.lab.result_tables import display_name
 from activebias.lab.trials import (
     Spread,
     UnlearntWarning,
@@ -84,15 +82,14 @@ def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
             # A teacher is trained first. Its epochs are not in the total.
             progress.say_doing(f"{done.recipe}, epoch {done.epoch}")
             return
-        what = "burn-in" if done.method is None else display_name(done.method)
-        progress.count(f"{recipe} {done.seed} {what}")
+        progress.count(f"{recipe} {done.seed} {done.method or 'burn-in'}")
         if not done.more_follow and progress.seconds_since_line() >= _SECONDS_BETWEEN_LINES:
             pace = progress.pace
             progress.log(f"{recipe}: {pace.done} of {pace.total} epochs{progress.and_left()}")
 
     def on_result(result: TrialResult) -> None:
         nonlocal count
-        text = f"{result.recipe}, trial {result.seed}, {side_title(result.method)}"
+        text = f"{result.recipe}, trial {result.seed}, {result.method}"
         text += f" ({result.rule})" if result.rule else ""
         # A search decides by the validation error.
         has_validation = result.validation_error is not None

@@ -132,7 +132,9 @@ class SplitComparison:
         notes = [f"{self.title}."]
         if self.num_splits < self.num_wanted:
             verb = "was" if self.num_splits == 1 else "were"
-            notes.append(f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes.")
+            notes.append(
+                f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes."
+            )
         if any(item.significant for item in self.judged.items):
             notes.append("*: differs from its baseline, p < 0.05.")
         notes.append("Errors are those of the epoch with the lowest validation error, mean ± standard error.")

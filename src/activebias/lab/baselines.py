@@ -1,0 +1,105 @@
+"""Sides that a comparison lacks a baseline for, and pairs (we+elr) judged against each half alone."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from activebias.internal import ALL_METHODS
+from activebias.lab.peers import PEERS
+from activebias.lab.result_tables import listing
+from activebias.lab.significance import (
+    BASELINES,
+    Comparison,
+    baseline_of,
+    draws,
+    estimate,
+    holm,
+    our_finding,
+    paired_t_test,
+)
+
+
+def without_baseline(methods: Collection[str]) -> str:
+    """Return a sentence that names the methods whose baseline is missing, or an empty text.
+
+    >>> without_baseline(["uni", "spv", "wtc", "sce"])
+    'wtc and sce have no baseline. Add scan to the methods.'
+    >>> without_baseline(["scan", "wtc", "spv"])
+    ''
+    """
+    alone = [name for name in methods if name not in BASELINES and baseline_of(name, methods) is None]
+    wanted = list(dict.fromkeys("uni" if draws(name) else "scan" for name in alone))
+    verb = "has" if len(alone) == 1 else "have"
+    return f"{listing(alone)} {verb} no baseline. Add {listing(wanted)} to the methods." if alone else ""
+
+
+def halves(name: str) -> tuple[str, ...]:
+    """Return the method and the peer of a pair; nothing for another side.
+
+    >>> halves("we+elr"), halves("we"), halves("a+b")
+    (('we', 'elr'), (), ())
+    """
+    method, _, peer = name.partition("+")
+    return (method, peer) if method in ALL_METHODS and peer in PEERS else ()
+
+
+def against_halves(values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0) -> list[Comparison]:
+    """Compare every pair with each of its halves that was trained; Holm's correction covers all of these.
+
+    `values` are errors by side and seed; `overlap` as in `paired_t_test`.
+    """
+    tests = {
+        (pair, half): paired_t_test(values[pair], values[half], overlap=overlap)
+        for pair in values
+        for half in halves(pair)
+        if half in values
+    }
+    corrected = holm({" ".join(names): test.p_value for names, test in tests.items()})
+    return [
+        Comparison(
+            pair,
+            len(values[pair]),
+            *estimate(values[pair].values()),
+            baseline=half,
+            test=test,
+            p_holm=corrected[f"{pair} {half}"],
+        )
+        for (pair, half), test in tests.items()
+    ]
+
+
+def halves_text(items: Sequence[Comparison], against: Sequence[Comparison]) -> str:
+    """Return sentences about the pairs, or an empty text.
+
+    Args:
+        items: the sides against their baselines.
+        against: the pairs against their halves.
+    """
+    sentences, trained = [], {item.method for item in items}
+    clauses = [f"{item.method} {_clause(item)}" for item in against if our_finding(item) is not None]
+    if clauses:
+        sentences.append(f"Pairs against their halves: {'; '.join(clauses)}.")
+    for item in items:
+        method, peer = halves(item.method) or ("", "")
+        if peer and peer not in trained and our_finding(item) == "better":
+            sentences.append(
+                f"{peer} alone was not trained, so the gain of {item.method} may come from {peer} and not "
+                f"from the emphasis by {method}: add {peer} to the methods."
+            )
+    return " ".join(sentences)
+
+
+def _clause(item: Comparison) -> str:
+    if not item.significant:
+        return f"does not differ from {item.baseline} beyond chance"
+    return f"is {our_finding(item)} than {item.baseline} by {difference_text(item)}"
+
+
+def difference_text(item: Comparison) -> str:
+    """Return the size of a difference that was found, with its standard error and p-value."""
+    assert item.test is not None
+    assert item.test.difference is not None
+    assert item.test.stderr is not None
+    assert item.p_holm is not None
+    decimals = 2 if item.test.stderr < 0.1 else 1
+    p_value = f"p = {item.p_holm:.2g}" if item.p_holm >= 0.001 else "p < 0.001"
+    size = f"{abs(item.test.difference):.{decimals}f} ± {item.test.stderr:.{decimals}f} points"
+    return f"{size} ({p_value})"
