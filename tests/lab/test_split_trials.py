@@ -207,7 +207,7 @@ def test_the_figure_and_json(tmp_path):
     facts = found.to_dict()
     assert facts["splits"] == 4
     assert facts["methods"]["wtc"]["baseline"] == "scan"
-    keys = {"split", "method", "setting", "epoch", "test_error", "validation_error"}
+    keys = {"split", "method", "setting", "learning_rate", "epoch", "test_error", "validation_error"}
     assert facts["trials"][0].keys() == keys
     assert facts["rates_searched"] is None
     chosen = found.results[0].validation_error

@@ -14,7 +14,14 @@ from activebias.lab.significance import (
     holm,
     our_finding,
     paired_t_test,
+    signed_rank_test,
 )
+
+
+def _with_baseline(methods: Collection[str]) -> list[tuple[str, str]]:
+    """Return every method that has a baseline among the methods, with that baseline."""
+    found = [(name, baseline_of(name, methods)) for name in methods]
+    return [(name, baseline) for name, baseline in found if baseline is not None]
 
 
 def without_baseline(methods: Collection[str]) -> str:
@@ -41,29 +48,59 @@ def halves(name: str) -> tuple[str, ...]:
     return (method, peer) if method in ALL_METHODS and peer in PEERS else ()
 
 
-def against_halves(values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0) -> list[Comparison]:
-    """Compare every pair with each of its halves that was trained; Holm's correction covers all of these.
+def compared(
+    values: Mapping[str, Mapping[int, float]],
+    sides: Sequence[tuple[str, str]],
+    *,
+    overlap: float = 0.0,
+    by_ranks: Collection[str] = (),
+) -> list[Comparison]:
+    """Compare sides with other sides, all of them under one correction by Holm.
 
-    `values` are errors by side and seed; `overlap` as in `paired_t_test`.
+    Args:
+        values: the errors by side and seed.
+        sides: each side with the side that it is compared with.
+        overlap: as in `paired_t_test`.
+        by_ranks: sides with a failed trial, which would decide a t-test: they are tested by ranks.
     """
     tests = {
-        (pair, half): paired_t_test(values[pair], values[half], overlap=overlap)
-        for pair in values
-        for half in halves(pair)
-        if half in values
+        f"{side} {other}": signed_rank_test(values[side], values[other])
+        if {side, other} & {*by_ranks}
+        else paired_t_test(values[side], values[other], overlap=overlap)
+        for side, other in sides
     }
-    corrected = holm({" ".join(names): test.p_value for names, test in tests.items()})
+    corrected = holm({names: test.p_value for names, test in tests.items()})
     return [
         Comparison(
-            pair,
-            len(values[pair]),
-            *estimate(values[pair].values()),
-            baseline=half,
-            test=test,
-            p_holm=corrected[f"{pair} {half}"],
+            side,
+            len(values[side]),
+            *estimate(values[side].values()),
+            baseline=other,
+            test=tests[f"{side} {other}"],
+            p_holm=corrected[f"{side} {other}"],
         )
-        for (pair, half), test in tests.items()
+        for side, other in sides
     ]
+
+
+def against_baselines_of(
+    values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0, by_ranks: Collection[str] = ()
+) -> list[Comparison]:
+    """Compare every side with its baseline; a side without a baseline has no test. See `compared`."""
+    tested = compared(values, _with_baseline(values), overlap=overlap, by_ranks=by_ranks)
+    found = {item.method: item for item in tested}
+    return [
+        found.get(name) or Comparison(name, len(errors), *estimate(errors.values()), None, None, None)
+        for name, errors in values.items()
+    ]
+
+
+def against_halves(
+    values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0, by_ranks: Collection[str] = ()
+) -> list[Comparison]:
+    """Compare every pair with each of its halves that was trained, as `compared` does."""
+    sides = [(pair, half) for pair in values for half in halves(pair) if half in values]
+    return compared(values, sides, overlap=overlap, by_ranks=by_ranks)
 
 
 def halves_text(items: Sequence[Comparison], against: Sequence[Comparison]) -> str:
@@ -97,9 +134,9 @@ def difference_text(item: Comparison) -> str:
     """Return the size of a difference that was found, with its standard error and p-value."""
     assert item.test is not None
     assert item.test.difference is not None
-    assert item.test.stderr is not None
     assert item.p_holm is not None
-    decimals = 2 if item.test.stderr < 0.1 else 1
+    stderr = item.test.stderr
+    decimals = 2 if (stderr or 0) < 0.1 else 1
     p_value = f"p = {item.p_holm:.2g}" if item.p_holm >= 0.001 else "p < 0.001"
-    size = f"{abs(item.test.difference):.{decimals}f} ± {item.test.stderr:.{decimals}f} points"
-    return f"{size} ({p_value})"
+    error = "" if stderr is None else f" ± {stderr:.{decimals}f}"
+    return f"{abs(item.test.difference):.{decimals}f}{error} points ({p_value})"

@@ -13,7 +13,14 @@ def conclusion(results: Sequence[TrialResult], named: Callable[[str], str] = dis
 
     `named` gives the name of a method in the sentence.
     """
-    items = against_baselines(results)
+    pairs = against_halves(by_method(results, "best_test_error"))
+    return conclusion_of(against_baselines(results), pairs, named, "best test error")
+
+
+def conclusion_of(
+    items: Sequence[Comparison], pairs: Sequence[Comparison], named: Callable[[str], str], measure: str
+) -> str:
+    """Return the conclusion from the sides against their baselines, and the pairs against their halves."""
     alone = without_baseline([item.method for item in items])
     tested = [item for item in items if item.baseline is not None]
     by_name = {item.method: item for item in items}
@@ -37,14 +44,14 @@ def conclusion(results: Sequence[TrialResult], named: Callable[[str], str] = dis
             phrases.append(f"{_named(same, named)} {verb} beyond chance")
         if phrases:
             parts.append(
-                f"against {named(baseline)} ({base.mean:.2f} % best test error, mean of {base.n} "
+                f"against {named(baseline)} ({base.mean:.2f} % {measure}, mean of {base.n} "
                 f"trials) {', '.join(phrases)}"
             )
     text = "; ".join(parts)
     sentences = [
         f"{text[0].upper()}{text[1:]} (paired test, p < 0.05 after Holm's correction).",
         alone,
-        halves_text(items, against_halves(by_method(results, "best_test_error"))),
+        halves_text(items, pairs),
     ]
     return " ".join(filter(None, sentences))
 

@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from activebias.internal import FEW_EPOCHS, memorises
-from activebias.lab.baselines import against_halves, difference_text, halves_text, without_baseline
+from activebias.lab.baselines import (
+    against_baselines_of,
+    against_halves,
+    difference_text,
+    halves_text,
+    without_baseline,
+)
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import listing
 from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
-    baseline_of,
-    estimate,
-    holm,
     in_order,
     our_finding,
-    paired_t_test,
 )
 
 # The probability of seeing a gain of the size that a verdict names.
@@ -120,30 +122,14 @@ def judge(results: Sequence[TrialResult], overlap: float) -> SplitVerdict:
     values: dict[str, dict[int, float]] = {}
     for result in results:
         values.setdefault(result.method, {})[result.seed] = result.chosen_test_error
-    baselines = {method: baseline_of(method, values) for method in values}
-    tests = {
-        method: paired_t_test(values[method], values[baseline], overlap=overlap)
-        for method, baseline in baselines.items()
-        if baseline is not None
-    }
-    corrected = holm({method: test.p_value for method, test in tests.items()})
-    items = tuple(
-        Comparison(
-            method,
-            len(values[method]),
-            *estimate(values[method].values()),
-            baseline=baselines[method],
-            test=tests.get(method),
-            p_holm=corrected.get(method),
-        )
-        for method in in_order(values)
-    )
+    items = against_baselines_of({name: values[name] for name in in_order(values)}, overlap=overlap)
+    tests = {item.method: item.test for item in items if item.test is not None}
     gains = {
         method: _smallest_gain(test.stderr, test.n, len(tests)) if test.stderr else None
         for method, test in tests.items()
     }
     pairs = tuple(against_halves(values, overlap=overlap))
-    return SplitVerdict(items, gains, len({result.seed for result in results}), pairs)
+    return SplitVerdict(tuple(items), gains, len({result.seed for result in results}), pairs)
 
 
 def _smallest_gain(stderr: float, num_splits: int, num_tests: int) -> float:
