@@ -201,7 +201,8 @@ def test_the_figure_and_json(tmp_path):
     files = found.save_figure(tmp_path / "figure")
     assert [file.suffix for file in files] == [".png", ".svg"]
     axes = found.figure().axes
-    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["WTC - Scan"]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["wtc - scan"]
+    assert [line.get_label() for line in axes[1].get_lines()] == ["scan", "wtc"]
     assert len(axes[0].collections[0].get_offsets()) == 4
     assert "validation error" in axes[1].get_ylabel()
     facts = found.to_dict()
