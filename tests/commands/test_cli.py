@@ -115,6 +115,13 @@ def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
     assert len((tmp_path / "digits.jsonl").read_text().splitlines()) == 4 + 6
 
 
+def test_a_method_without_its_baseline_is_warned_of_and_named(tmp_path):
+    options = ("--epochs", "2", "--trials", "2", "--out", tmp_path)
+    result = run("compare", "digits", "--methods", "uni,wtc", *options)
+    assert "Warning: wtc has no baseline. Add scan to the methods." in result.stderr
+    assert "There is nothing to compare: wtc has no baseline." in result.stdout
+
+
 def test_train_saves_the_model_with_its_history(tmp_path):
     out = tmp_path / "run"
     arguments = ("train", "digits", "--method", "wtc", "--epochs", "3", "--seed", "4", "--out", out)
