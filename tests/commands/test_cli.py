@@ -98,10 +98,10 @@ def test_compare_json_is_as_promised(tmp_path):
 
 def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
     first = run(*SHORT, "--out", tmp_path)
-    assert "Scan" in first.stdout
+    assert "scan" in first.stdout
     assert "digits, 2 trials, 3 epochs" in first.stdout
     assert "Label noise: uniform_other, 20 %" in first.stdout
-    assert "digits, trial 1, WPV: best test error" in first.stderr
+    assert "digits, trial 1, wpv: best test error" in first.stderr
     assert "4 of 4" in first.stderr
     again = run(*SHORT, "--out", tmp_path)
     assert "4 of 4 results are read from" in again.stderr
@@ -113,6 +113,13 @@ def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):
     assert more.stderr == ""
     assert "Label noise" not in more.stdout
     assert len((tmp_path / "digits.jsonl").read_text().splitlines()) == 4 + 6
+
+
+def test_a_method_without_its_baseline_is_warned_of_and_named(tmp_path):
+    options = ("--epochs", "2", "--trials", "2", "--out", tmp_path)
+    result = run("compare", "digits", "--methods", "uni,wtc", *options)
+    assert "Warning: wtc has no baseline. Add scan to the methods." in result.stderr
+    assert "There is nothing to compare: wtc has no baseline." in result.stdout
 
 
 def test_train_saves_the_model_with_its_history(tmp_path):
@@ -327,15 +334,15 @@ def test_progress(tmp_path, terminal):
         run_trials(recipe, methods=["scan", "wd"], seeds=[0], place=Place(tmp_path), listener=listener)
     text = console.file.getvalue()
     if terminal:
-        assert "digits 0 WD" in text
+        assert "digits 0 wd" in text
         assert "left" in text
         assert (
             max(len(line) for line in re.split("[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))) <= 80
         )
     else:
-        assert re.match(r"digits: 2 models side by side \(at most \d+ at once on cpu\)\.", text)
+        assert text.startswith("digits: 2 models side by side.\n")
         assert text.count("\n") == 3
-        assert re.search(r"digits, trial 0, WD: best test error [0-9.]+ %, [0-9.]+ s \(2 of 2\)", text)
+        assert re.search(r"digits, trial 0, wd: best test error [0-9.]+ %, [0-9.]+ s \(2 of 2\)", text)
     with show_trials("digits", 4, 2, console=console, quiet=True) as listener:
         listener.on_epoch(None)
     assert console.file.getvalue() == text

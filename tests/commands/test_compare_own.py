@@ -75,7 +75,7 @@ def test_a_search_chooses_the_setting_of_every_split():
     result = run(*arguments)
     said = " ".join(result.stdout.split())
     assert "q 0." in said
-    assert "The setting with the lowest validation error counts." in said
+    assert "The setting with the lowest validation error of the split counts." in said
     facts = json.loads(run(*arguments, "--json").stdout)  # the stored results
     assert [each["setting"].partition(" ")[0] for each in facts["trials"] if each["method"] == "gce"] == [
         "q",
@@ -113,8 +113,9 @@ def test_a_class_of_two_rows_and_a_column_of_words():
         ),
         (("digits", "--minutes", 3), "`--minutes` is for own data"),
         (("--csv", "wine.csv", "--target", "target", "--methods", "scan,wvp"), "Did you mean 'wpv'"),
-        (("--csv", "wine.csv", "--target", "target", "--methods", "wtc"), "such as scan,wtc"),
-        (("--csv", "wine.csv", "--target", "target", "--methods", "wtc,we"), "such as scan,wtc"),
+        (("--csv", "wine.csv", "--target", "target", "--methods", "scan"), "such as scan,wtc"),
+        (("--csv", "wine.csv", "--target", "target", "--methods", "wtc,we"), "Add scan to the methods"),
+        (("--csv", "wine.csv", "--target", "target", "--methods", "uni,spv,wtc"), "wtc has no baseline"),
         (("--csv", "wine.csv", "--target", "target", "--epochs", 3, "--burn-in", 3), "leaves no epoch"),
         (("--conll", "wine.csv", "--methods", "scan,sd"), "use scan, wd, we, wpv, wtc or auto, not sd"),
     ],

@@ -7,8 +7,11 @@ import sys
 import pytest
 from matplotlib.text import Text
 
+from activebias.internal import ALL_METHODS
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.figures import convergence_figure, save_figure
+from activebias.lab.peers import PEERS
+from activebias.lab.styles import styles_of
 
 
 def trials(methods, n=3, epochs=12, **changes):
@@ -155,3 +158,21 @@ def test_pyplot_is_never_touched():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_no_two_sides_share_colour_and_marker_and_a_side_keeps_its_own():
+    paired = [f"{method}+{peer}" for method in ALL_METHODS if method != "scan" for peer in PEERS]
+    names = [*ALL_METHODS, *PEERS, *paired, *(f"mine-{k}" for k in range(40))]
+    styles = styles_of(names)
+    assert len({(style.colour, style.marker) for style in styles.values()}) == len(names)
+    others = styles_of(["wtc+sce", "sce", "gce", "we"])
+    assert all(styles[name] == style for name, style in others.items())
+
+
+def test_curves_that_look_the_same_have_markers():
+    (axes,) = convergence_figure(trials(["scan", "uni", "wtc"])).axes
+    markers = [line.get_marker() for line in axes.get_lines()]
+    assert len(set(markers)) == 2
+    assert "None" not in markers
+    (axes,) = convergence_figure(trials(["scan", "wtc"])).axes
+    assert {line.get_marker() for line in axes.get_lines()} == {"None"}

@@ -1,6 +1,7 @@
 """A comparison on own data with a search: every split chooses rate and parameter by its validation error."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -59,8 +60,8 @@ def test_the_lowest_validation_error_of_the_split_chooses_and_the_test_error_nev
     assert by_test < len(found.results)  # choosing by the test error would be seen
 
 
-def test_of_equal_validation_errors_the_setting_nearest_to_the_given_rate_counts(tmp_path):
-    """A model that cannot learn has equal errors with all rates."""
+def test_of_equal_validation_errors_the_given_rate_and_the_usual_parameter_count(tmp_path):
+    """A model that cannot learn has equal errors with all settings."""
 
     class Still(nn.Linear):
         def forward(self, inputs):
@@ -69,7 +70,7 @@ def test_of_equal_validation_errors_the_setting_nearest_to_the_given_rate_counts
     found = ab.compare(
         lambda: Still(13, 3),
         wine(),
-        methods="scan,wtc",
+        methods="scan,wtc,gce,we+elr",
         splits=2,
         epochs=2,
         out=tmp_path,
@@ -77,6 +78,8 @@ def test_of_equal_validation_errors_the_setting_nearest_to_the_given_rate_counts
         quiet=True,
     )
     assert {setting.rate for setting in found.settings} == {1.0}
+    values = {each.method: setting.value for each, setting in zip(found.results, found.settings, strict=True)}
+    assert values == {"scan": 0.0, "wtc": 0.0, "gce": 0.7, "we+elr": 3.0}
 
 
 def test_one_by_one_has_the_same_results(searched, tmp_path):
@@ -106,16 +109,21 @@ def test_table_notes_and_json_name_the_settings(searched):
     found, _ = searched
     assert found.table().columns[:2] == ("method", "setting")
     settings = {row[0].text: row[1].text for row in found.table().rows}
-    assert settings["scan"].startswith("rate × ")
+    rates = ("rate 0.000667", "rate 0.002", "rate 0.006", "rate 0.02")
+    assert settings["scan"].startswith(rates)
     assert settings["wtc+gce"].startswith("q 0.")
+    assert settings["wtc+gce"][7:].startswith(rates)
     text = str(found)
-    assert "with the learning rate × 0.333, 1, 3, 10, and a peer with each value" in text
+    assert "with the learning rates 0.000667, 0.002, 0.006 and 0.02, and a peer also with each value" in text
+    assert "Trainings a split: 4 for scan and wtc, 12 for wtc+gce." in text
     facts = json.loads(json.dumps(found.to_dict()))
     assert facts["rates_searched"] == pytest.approx(RATES)
     rules = [each["setting"] for each in facts["trials"]]
     assert rules == [setting.rule or None for setting in found.settings]
+    used = [each["learning_rate"] for each in facts["trials"]]
+    assert used == pytest.approx([0.002 * setting.rate for setting in found.settings])
     ends = sum(setting.rate in (RATES[0], RATES[-1]) for setting in found.settings)
-    assert (f"{ends} of 9 times the lowest or the highest rate was best" in text) is (ends > 0)
+    assert (f"In {ends} of 9 searches the lowest or the highest rate was best" in text) is (ends > 0)
 
 
 def test_a_method_of_ones_own_and_a_model_that_does_not_stack(tmp_path):
@@ -191,6 +199,13 @@ def test_the_next_step_after_a_gain(method, setting, step):
     assert step in found.next_step
     assert str(found).endswith(f"{found.verdict}\n{found.next_step}")
     assert found.to_dict()["next"] == found.next_step
+
+
+def test_the_next_step_names_the_rate_where_it_is_known():
+    found = found_with("elr", -2.0, Setting(ELR, 3.0, rate=3))
+    config = {"burn_in": 0, "optimiser": {"learning_rate": 0.1}}
+    known = replace(found, results=tuple(replace(each, config=config) for each in found.results))
+    assert known.next_step.endswith("train with elr (λ 3, see docs/peers.md) and the learning rate 0.3.")
 
 
 @pytest.mark.parametrize("difference", [2.0, 0.0])

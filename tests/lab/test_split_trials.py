@@ -144,6 +144,27 @@ def test_a_budget_for_less_than_a_split_says_how_long_one_takes(tmp_path, clock)
         compare(tmp_path, minutes=0.05, epochs=120, burn_in=60, listener=ticking(clock))
 
 
+def test_the_time_to_build_the_models_is_no_part_of_an_epoch(tmp_path, clock):
+    seconds = itertools.chain([8.0], itertools.repeat(1.0))
+
+    def on_epoch(done):
+        if not done.more_follow:
+            clock.now += next(seconds)
+
+    with pytest.raises(RuntimeError, match="one split takes about 3 min"):
+        compare(tmp_path, minutes=0.1, epochs=120, burn_in=60, listener=lab.Listener(on_epoch=on_epoch))
+
+
+def test_the_line_of_a_split_counts_stored_results_too(tmp_path, capsys):
+    """A second comparison trains more methods, or more settings: its lines agree with its table."""
+    compare(tmp_path, quiet=True, methods="scan,wtc", splits=2)
+    found = compare(tmp_path, methods="scan,wtc,we,gce", splits=2)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "split 1: " in line]
+    first = [each for each in found.results if each.seed == 0]
+    errors = ", ".join(f"{each.method} {each.chosen_test_error:.1f}" for each in first)
+    assert f"split 1: test error {errors} % (1 of 2 splits" in line
+
+
 def test_progress_off_a_terminal_has_a_line_for_every_split_and_the_time_left(tmp_path, capsys, monkeypatch):
     seconds = itertools.count()  # every look at the clock takes a second, on fast machines too
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
@@ -180,13 +201,14 @@ def test_the_figure_and_json(tmp_path):
     files = found.save_figure(tmp_path / "figure")
     assert [file.suffix for file in files] == [".png", ".svg"]
     axes = found.figure().axes
-    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["WTC - Scan"]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["wtc - scan"]
+    assert [line.get_label() for line in axes[1].get_lines()] == ["scan", "wtc"]
     assert len(axes[0].collections[0].get_offsets()) == 4
     assert "validation error" in axes[1].get_ylabel()
     facts = found.to_dict()
     assert facts["splits"] == 4
     assert facts["methods"]["wtc"]["baseline"] == "scan"
-    keys = {"split", "method", "setting", "epoch", "test_error", "validation_error"}
+    keys = {"split", "method", "setting", "learning_rate", "epoch", "test_error", "validation_error"}
     assert facts["trials"][0].keys() == keys
     assert facts["rates_searched"] is None
     chosen = found.results[0].validation_error

@@ -104,6 +104,38 @@ def test_no_difference_says_what_would_not_be_seen():
     assert 0.3 < gain < 1.0
 
 
+def test_a_method_without_its_baseline_is_named_and_not_counted_as_equal():
+    same = [trial(name, k, 10.0 + k) for name in ("uni", "spv") for k in range(4)]
+    text = judge([*same, *(trial("wtc", k, 3.0 + k) for k in range(4))], OVERLAP).sentence()
+    assert text.startswith("No difference seen: all methods with a baseline have the same test error")
+    assert text.endswith(" wtc has no baseline. Add scan to the methods.")
+
+
+def test_a_pair_of_a_sampling_method_has_the_baseline_of_that_method():
+    results = [trial(name, k, 10.0 + k) for name in ("uni", "scan", "spv+gce", "wtc+gce") for k in range(4)]
+    verdict = judge(results, OVERLAP)
+    assert {item.method: item.baseline for item in verdict.tested} == {"spv+gce": "uni", "wtc+gce": "scan"}
+
+
+def test_a_pair_is_judged_against_its_halves():
+    def errors(difference):
+        return [10.0 + k % 3 + difference + 0.1 * (k % 2) for k in range(8)]
+
+    sides = {"scan": errors(0.0), "elr": errors(-2.0), "we+elr": [value - 2 for value in errors(0.0)]}
+    sides["we+elr"][0] -= 0.1
+    sides["scan"][3] -= 0.3
+    results = [trial(name, k, value) for name, values in sides.items() for k, value in enumerate(values)]
+    verdict = judge(results, OVERLAP)
+    assert verdict.sentence().endswith(
+        " Pairs against their halves: we+elr does not differ from elr beyond chance."
+    )
+    assert verdict.to_dict()["we+elr"]["halves"]["elr"]["finding"] == "no difference"
+    assert verdict.to_dict()["elr"]["halves"] is None
+    alone = judge([each for each in results if each.method != "elr"], OVERLAP).sentence()
+    assert "elr alone was not trained, so the gain of we+elr may come from elr" in alone
+    assert alone.endswith("by we: add elr to the methods.")
+
+
 @pytest.mark.parametrize(
     ("results", "sentence"),
     [

@@ -30,6 +30,7 @@ from activebias.commands.shared import (
     refuse_without_target,
     reports_errors,
     require_one_source,
+    say,
     show,
 )
 
@@ -124,6 +125,7 @@ def compare(
     refuse_given(of_own_data, "own data")
     from activebias.commands.choosing import find_methods, find_place, find_recipe, find_spread
     from activebias.commands.running import run
+    from activebias.lab.baselines import without_baseline
     from activebias.lab.conclusion import conclusion
     from activebias.lab.notes import notes
     from activebias.lab.result_tables import comparison_table, summary
@@ -134,6 +136,8 @@ def compare(
     spread = find_spread(devices, ray, device)
     place = find_place(out, data, device if spread is None else "cpu", side_by_side)
     names = find_methods(methods, recipe, peers=True)
+    if alone := without_baseline(names):
+        say(f"Warning: {alone}")
     if search:
         from activebias.commands.searching import compare_searched
 
@@ -143,9 +147,9 @@ def compare(
     if as_json:
         print_json(summary(results))
         return
-    show(comparison_table(results).to_rich())
+    show(comparison_table(results, str).to_rich())
     show("")
     unlearnt = nothing_to_learn_from(recipe, names)  # beside the numbers too: a log may hold these alone
-    for line in (conclusion(results), *notes(recipe, results), *([unlearnt] if unlearnt else [])):
+    for line in (conclusion(results, str), *notes(recipe, results), *([unlearnt] if unlearnt else [])):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")

@@ -10,6 +10,7 @@ import typer
 
 from activebias.commands.choosing import find_place
 from activebias.commands.shared import print_json, say, show
+from activebias.lab.baselines import without_baseline
 from activebias.lab.data import Dataset, Examples
 from activebias.lab.experiment.recipe import Metric, Optimiser, Recipe
 from activebias.lab.experiment.sides import find_side
@@ -139,12 +140,10 @@ def _methods(text: str | None, *, is_tagging: bool) -> list[str]:
             f"{', '.join(drawing)}."
         )
     names = list(dict.fromkeys(side.name for side in sides))
-    if len(names) < 2 or not {"scan", "uni"} & set(names):
-        other = next((name for name in names if name not in ("scan", "uni")), "wtc")
-        baseline = "uni" if other in drawing else "scan"
-        raise typer.BadParameter(
-            f"Expected `--methods` to name a method and its baseline, such as {baseline},{other}."
-        )
+    if not set(names) - {"scan", "uni"}:
+        raise typer.BadParameter("Expected `--methods` to name a method and its baseline, such as scan,wtc.")
+    if alone := without_baseline(names):
+        raise typer.BadParameter(f"{alone} For example: scan,wtc or uni,spv.")
     return names
 
 

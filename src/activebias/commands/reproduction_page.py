@@ -16,7 +16,7 @@ from activebias.lab.result_tables import (
     num_trials,
     reproduction_table,
 )
-from activebias.lab.significance import BASELINES, SAMPLING_METHODS
+from activebias.lab.significance import BASELINES, draws
 from activebias.report.reproduction import Cell, Curve, Row, Table, write_reproduction
 
 _MEANING = (
@@ -105,7 +105,7 @@ def _dash(method: str) -> Literal["solid", "dot", "dash"]:
     """Return the dashes of a method's curve: a statistic has one colour, drawn or weighted."""
     if method == "scan":
         return "dash"
-    return "dot" if method in SAMPLING_METHODS else "solid"
+    return "dot" if draws(method) else "solid"
 
 
 def _table(table: TextTable, metric: str) -> Table:

@@ -1,5 +1,6 @@
 """Runs trials for a command, with progress on stderr."""
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +12,6 @@ from activebias.lab.experiment.place import EpochDone, Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side
-from activebias.lab.peer_table import side_title
-from activebias.lab.result_tables import display_name
 from activebias.lab.trials import (
     Spread,
     UnlearntWarning,
@@ -36,8 +35,9 @@ def run(
     quiet: bool,
     keep_models: bool = False,
     spread: Spread | None = None,
+    searches: bool = False,
 ) -> list[TrialResult]:
-    """Train the missing trials, with progress on stderr, and return all results."""
+    """Train the missing trials (or, `searches`, settings), with progress on stderr; return all results."""
     if text := nothing_to_learn_from(recipe, methods):
         say(f"Warning: {text}")
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
@@ -45,7 +45,9 @@ def run(
     total = count_epochs(recipe, missing)
     with (
         warnings.catch_warnings(),
-        show_trials(recipe.name, total, number, console=error_console(), quiet=quiet) as listener,
+        show_trials(
+            recipe.name, total, number, console=error_console(), quiet=quiet, searches=searches
+        ) as listener,
     ):
         warnings.simplefilter("ignore", UnlearntWarning)
         return run_trials(
@@ -61,7 +63,13 @@ def run(
 
 @contextmanager
 def show_trials(
-    recipe: str, total_epochs: int, num_results: int, *, console: Console, quiet: bool
+    recipe: str,
+    total_epochs: int,
+    num_results: int,
+    *,
+    console: Console,
+    quiet: bool,
+    searches: bool = False,
 ) -> Iterator[Listener]:
     """Yield a listener that shows the progress of `total_epochs` epochs and `num_results` results.
 
@@ -73,10 +81,10 @@ def show_trials(
         yield Listener(on_message=lambda text: console.print(text, soft_wrap=True))
     else:
         with show_epochs(recipe, total_epochs, console) as progress:
-            yield _listener(recipe, num_results, progress)
+            yield _listener(recipe, num_results, progress, searches=searches)
 
 
-def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
+def _listener(recipe: str, num_results: int, progress: Progress, *, searches: bool) -> Listener:
     count = 0
 
     def on_epoch(done: EpochDone) -> None:
@@ -84,16 +92,16 @@ def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
             # A teacher is trained first. Its epochs are not in the total.
             progress.say_doing(f"{done.recipe}, epoch {done.epoch}")
             return
-        what = "burn-in" if done.method is None else display_name(done.method)
-        progress.count(f"{recipe} {done.seed} {what}")
+        progress.count(f"{recipe} {done.seed} {done.method or 'burn-in'}")
         if not done.more_follow and progress.seconds_since_line() >= _SECONDS_BETWEEN_LINES:
             pace = progress.pace
             progress.log(f"{recipe}: {pace.done} of {pace.total} epochs{progress.and_left()}")
 
     def on_result(result: TrialResult) -> None:
         nonlocal count
-        text = f"{result.recipe}, trial {result.seed}, {side_title(result.method)}"
-        text += f" ({result.rule})" if result.rule else ""
+        text = f"{result.recipe}, {'search' if searches else f'trial {result.seed}'}, {result.method}"
+        setting = _setting(result, always=searches)
+        text += f" ({setting})" if setting else ""
         # A search decides by the validation error.
         has_validation = result.validation_error is not None
         error = result.best_validation_error if has_validation else result.best_test_error
@@ -106,4 +114,15 @@ def _listener(recipe: str, num_results: int, progress: Progress) -> Listener:
 
     return Listener(
         on_epoch=on_epoch, on_result=on_result, on_message=progress.tell, on_recount=progress.recount
+    )
+
+
+def _setting(result: TrialResult, *, always: bool) -> str:
+    """Return the rule of a result with the learning rate as a number; `always` names the given rate too."""
+    given = result.config["optimiser"]["learning_rate"]
+    rule = result.rule or ""
+    if always and "learning rate" not in rule:
+        rule = f"{rule}{', ' * bool(rule)}learning rate × 1"
+    return re.sub(
+        r"learning rate × (\S+)", lambda found: f"learning rate {float(found[1]) * given:.3g}", rule
     )

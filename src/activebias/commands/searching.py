@@ -1,13 +1,16 @@
 """Compares methods and peers by the protocol: search, then trials."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from activebias.commands.running import run
 from activebias.commands.shared import print_json, show
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
-from activebias.lab.peer_table import protocol_json, short_table
+from activebias.lab.notes import notes
+from activebias.lab.peer_table import protocol_json
 from activebias.lab.protocol import Protocol, Unit, run_protocol
+from activebias.lab.searched_table import searched
 from activebias.lab.trials import Spread
 
 
@@ -23,14 +26,28 @@ def compare_searched(
 ) -> None:
     """Search the settings of every method, train the trials, and print the table."""
 
+    protocol = Protocol.of(recipe, names)
+
     def train(unit: Unit) -> bool:
-        run(unit.recipe, unit.sides, unit.seeds, place, quiet=quiet or as_json, spread=spread)
+        searches = unit.seeds == protocol.search_seeds
+        run(
+            unit.recipe,
+            unit.sides,
+            unit.seeds,
+            place,
+            quiet=quiet or as_json,
+            spread=spread,
+            searches=searches,
+        )
         return True
 
-    protocol = Protocol.of(recipe, names)
     run_protocol(protocol, seeds, place, train)
     if as_json:
         print_json(protocol_json(protocol, place.store))
         return
-    show(short_table(protocol, place.store).to_rich())
+    found = searched(protocol, place.store)
+    results = list(chain(*protocol.results(place.store).values()))
+    show(found.table.to_rich())
+    for line in (*found.notes, *notes(protocol.recipe, results), "", found.conclusion):
+        show(line)
     show(f"Results: {place.store.path(recipe.name)}.")

@@ -1,35 +1,19 @@
 """Convergence curves: the mean error per epoch of each method, with a band of one standard error."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import display_name, num_trials, trials_text
 from activebias.lab.significance import BASELINES, SAMPLING_METHODS, by_method, estimate, in_order
+from activebias.lab.styles import styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colours by Okabe and Ito, which colour-blind readers can distinguish. A statistic has one colour, sampled
-# or weighted; dashes distinguish the two, in black and white too.
-_SOLID = "solid"
-_STYLES: Final[Mapping[str, tuple[str, object]]] = {
-    "uni": ("#4d4d4d", (0, (1.2, 1.4))),
-    "scan": ("#4d4d4d", (0, (1.2, 1.4))),
-    "sd": ("#d55e00", (0, (5, 1.6))),
-    "wd": ("#d55e00", (0, (5, 1.6))),
-    "isd": ("#b8860b", (0, (5, 1.4, 1.2, 1.4, 1.2, 1.4))),
-    "se": ("#56b4e9", (0, (5, 1.4, 1.2, 1.4))),
-    "we": ("#56b4e9", (0, (5, 1.4, 1.2, 1.4))),
-    "spv": ("#009e73", _SOLID),
-    "wpv": ("#009e73", _SOLID),
-    "stc": ("#8a4fbf", (0, (7, 2.2))),
-    "wtc": ("#8a4fbf", (0, (7, 2.2))),
-}
-_OWN_COLOURS: Final = ("#0072b2", "#cc79a7", "#000000", "#e69f00")
 INK, FAINT = "#333333", "#8c8c8c"
 _LABEL_POINTS = 8.5
 
@@ -92,21 +76,28 @@ def _first_epoch(burn_in: int, epochs: int) -> int:
     return max(1, burn_in - (epochs - burn_in) // 4) if burn_in < epochs else 1
 
 
-def draw_mean_curves(axes: "Axes", curves: Mapping[str, Sequence[Sequence[float]]], burn_in: int) -> None:
-    """Draw the mean curve of each method without a band, from one curve per trial, and label the ends."""
+def draw_mean_curves(
+    axes: "Axes",
+    curves: Mapping[str, Sequence[Sequence[float]]],
+    burn_in: int,
+    named: Callable[[str], str] = display_name,
+) -> None:
+    """Draw the mean curve of each method without a band, from one curve per trial, and label the ends.
+
+    `named` gives the name of a method at its curve.
+    """
     statistics = {method: (_mean_curve(each)[0], None) for method, each in curves.items()}
     epochs = max(len(means) for means, _ in statistics.values())
     low, high = _limits(statistics.values(), epochs, min(burn_in, epochs))
-    _draw_panel(axes, statistics, burn_in)
+    _draw_panel(axes, statistics, burn_in, named)
     axes.set_ylim(low, high)
-    _label_ends(axes, {method: means[-1] for method, (means, _) in statistics.items()}, epochs, (low, high))
+    ends = {method: means[-1] for method, (means, _) in statistics.items()}
+    _label_ends(axes, ends, epochs, (low, high), named)
 
 
 def colours_of(methods: Iterable[str]) -> dict[str, str]:
     """Return the colour of every method in the figures."""
-    names = in_order(methods)
-    own = iter(_OWN_COLOURS * len(names))
-    return {name: _STYLES[name][0] if name in _STYLES else next(own) for name in names}
+    return {name: style.colour for name, style in styles_of(in_order(methods)).items()}
 
 
 def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> list[Path]:
@@ -159,19 +150,26 @@ def _limits(
 
 
 def _draw_panel(
-    axes: "Axes", statistics: Mapping[str, tuple[list[float], list[float] | None]], burn_in: int
+    axes: "Axes",
+    statistics: Mapping[str, tuple[list[float], list[float] | None]],
+    burn_in: int,
+    named: Callable[[str], str] = display_name,
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    own = iter(_OWN_COLOURS * len(statistics))
+    styles = styles_of(statistics)
+    # Curves that look the same have markers, and then all of the panel have them.
+    marked = len({style[:2] for style in styles.values()}) < len(styles)
     for method, (means, errors) in statistics.items():
-        colour, dashes = _STYLES[method] if method in _STYLES else (next(own), _SOLID)
+        colour, dashes, marker = styles[method]
         epochs = range(1, len(means) + 1)
         if errors is not None:
             below = [mean - error for mean, error in zip(means, errors, strict=True)]
             above = [mean + error for mean, error in zip(means, errors, strict=True)]
             axes.fill_between(epochs, below, above, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(epochs, means, color=colour, linestyle=dashes, linewidth=1.6, label=display_name(method))
+        (line,) = axes.plot(epochs, means, color=colour, linestyle=dashes, linewidth=1.6, label=named(method))
+        if marked:
+            line.set(marker=marker, markersize=4.5, markevery=0.12)
     length = max(len(means) for means, _ in statistics.values())
     first = _first_epoch(burn_in, length)
     if 0 < burn_in < length:
@@ -206,7 +204,13 @@ def plain_axes(axes: "Axes", *, grid: Literal["x", "y"]) -> None:
         axes.spines[side].set_color(FAINT)
 
 
-def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tuple[float, float]) -> None:
+def _label_ends(
+    axes: "Axes",
+    ends: Mapping[str, float],
+    epochs: int,
+    limits: tuple[float, float],
+    named: Callable[[str], str] = display_name,
+) -> None:
     """Write each method's name and last value at the end of its curve; overlapping labels are moved apart."""
     axes.annotate(
         f"epoch {epochs}",
@@ -224,9 +228,9 @@ def _label_ends(axes: "Axes", ends: Mapping[str, float], epochs: int, limits: tu
     lines = {line.get_label(): line for line in axes.get_lines()}
     decimals = 2 if high - low < 20 else 1
     for method, place in places.items():
-        colour = lines[display_name(method)].get_color()
+        colour = lines[named(method)].get_color()
         axes.annotate(
-            f"{display_name(method)}  {ends[method]:.{decimals}f}",
+            f"{named(method)}  {ends[method]:.{decimals}f}",
             (epochs + 0.5, min(ends[method], high)),
             xytext=(1.045, (place - low) / (high - low)),
             textcoords="axes fraction",

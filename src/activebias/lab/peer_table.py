@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -35,8 +34,6 @@ COLUMNS: Final = (
     "searched",
     "s a trial",
 )
-# The columns that a terminal has room for.
-_SHORT: Final = ("", "setting", "n", "test error %", "best epoch %", "against Scan", "searched")
 _NOTHING = "–"
 _NOTES = (
     "Test error at the epoch with the best validation error; best epoch: the lowest test error.",
@@ -69,10 +66,12 @@ def num_failed(results: Mapping[str, Sequence[TrialResult]]) -> dict[str, int]:
     }
 
 
-def failed_notes(results: Mapping[str, Sequence[TrialResult]]) -> list[str]:
+def failed_notes(
+    results: Mapping[str, Sequence[TrialResult]], named: Callable[[str], str] = side_title
+) -> list[str]:
     """Return a note about the failed trials, or no note."""
     sides = [
-        f"{side_title(name)} {number} of {len(results[name])} (median of the test error "
+        f"{named(name)} {number} of {len(results[name])} (median of the test error "
         f"{median(result.chosen_test_error for result in results[name]):.2f})"
         for name, number in num_failed(results).items()
         if number
@@ -95,14 +94,6 @@ def protocol_table(protocol: Protocol, store: ResultStore) -> TextTable:
         rows.append(_line(name, chosen.get(name), results.get(name, []), failed.get(name, 0), against))
     notes = (*_NOTES, *failed_notes(results))
     return TextTable(f"{protocol.recipe.name}: {protocol.recipe.title}", COLUMNS, tuple(rows), notes)
-
-
-def short_table(protocol: Protocol, store: ResultStore) -> TextTable:
-    """Return the columns of the table that fit into a terminal."""
-    table = protocol_table(protocol, store)
-    places = [COLUMNS.index(column) for column in _SHORT]
-    rows = tuple(tuple(row[place] for place in places) for row in table.rows)
-    return replace(table, columns=_SHORT, rows=rows)
 
 
 class Compared(NamedTuple):

@@ -1,6 +1,6 @@
 """Tables of results: for the terminal, for a Markdown page, and as the JSON object of `--json`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -160,10 +160,11 @@ def summary(results: Sequence[TrialResult]) -> dict[str, Any]:
     return {"recipe": results[0].recipe, "trials": trials, "methods": methods}
 
 
-def comparison_table(results: Sequence[TrialResult]) -> TextTable:
+def comparison_table(results: Sequence[TrialResult], named: Callable[[str], str] = display_name) -> TextTable:
     """Return the methods side by side: n, mean ± standard error, difference to the baseline, corrected p.
 
     Difference and p are of the first metric. Bold is decided for each column separately.
+    `named` gives the name of a method in the table.
     """
     first, *others = METRICS
     compared = {name: against_baselines(results, name) for name in METRICS}
@@ -182,12 +183,12 @@ def comparison_table(results: Sequence[TrialResult]) -> TextTable:
             if test is None or test.difference is None
             else Cell(_with_error(test.difference, test.stderr, decimals[first], "+"), item.significant)
         )
-        head = (Cell(display_name(item.method)), Cell(str(item.n)), value(first, position))
+        head = (Cell(named(item.method)), Cell(str(item.n)), value(first, position))
         more = (value(name, position) for name in others)
         rows.append((*head, difference, Cell(_p_text(item.p_holm)), *more))
     titles = [METRIC_TITLES[name] for name in others]
     columns = ("method", "n", METRIC_TITLES[first], "- baseline", "p Holm", *titles)
-    notes = [*_notes(main), *_short_run_notes(results)]
+    notes = [*_notes(main, named), *_short_run_notes(results)]
     return TextTable(_title(results), columns, tuple(rows), tuple(notes), _breaks(main))
 
 
@@ -312,15 +313,15 @@ def _short_run_notes(results: Sequence[TrialResult]) -> list[str]:
     )
 
 
-def _notes(items: Sequence[Comparison]) -> list[str]:
+def _notes(items: Sequence[Comparison], named: Callable[[str], str] = display_name) -> list[str]:
     by_baseline: dict[str, list[Comparison]] = {}
     for item in items:
         if item.baseline is not None:
             by_baseline.setdefault(item.baseline, []).append(item)
     if not by_baseline:
-        return ["n trials, mean ± standard error; no baseline (Scan or Uni) to compare with."]
+        return ["n trials, mean ± standard error; no baseline to compare with."]
     against = "; ".join(
-        f"{', '.join(display_name(item.method) for item in group)} against {display_name(baseline)}"
+        f"{', '.join(named(item.method) for item in group)} against {named(baseline)}"
         for baseline, group in by_baseline.items()
     )
     notes = [f"n trials, mean ± standard error; {against}."]
@@ -337,8 +338,8 @@ def _notes(items: Sequence[Comparison]) -> list[str]:
         )
     fewer = [item for item in items if count and item.test is not None and item.test.n < item.n]
     if fewer:
-        named = ", ".join(f"{display_name(item.method)} {item.test.n}" for item in fewer if item.test)
-        notes.append(f"Fewer pairs than trials: {named}.")
+        numbers = ", ".join(f"{named(item.method)} {item.test.n}" for item in fewer if item.test)
+        notes.append(f"Fewer pairs than trials: {numbers}.")
     return notes
 
 

@@ -174,6 +174,15 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     return corrected
 
 
+def draws(method: str) -> bool:
+    """Return whether a method, or the method of a pair, samples instances and so has the baseline uni.
+
+    >>> draws("spv"), draws("spv+gce"), draws("wpv"), draws("gce")
+    (True, True, False, False)
+    """
+    return method.partition("+")[0] in (*SAMPLING_METHODS, "sauto")
+
+
 def baseline_of(method: str, methods: Collection[str]) -> str | None:
     """Return the method to compare with among `methods`; None for a baseline or if it is missing.
 
@@ -187,7 +196,7 @@ def baseline_of(method: str, methods: Collection[str]) -> str | None:
     """
     if method in BASELINES:
         return None
-    candidates = ("uni", "scan") if method in (*SAMPLING_METHODS, "sauto") else ("scan",)
+    candidates = ("uni", "scan") if draws(method) else ("scan",)
     return next((candidate for candidate in candidates if candidate in methods), None)
 
 

@@ -1,7 +1,8 @@
 """Methods compared over repeated splits of a user's data: results, table, verdict and figure."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ from activebias.lab.data import Dataset
 from activebias.lab.experiment.place import Listener, Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.experiment.sides import Setting, find_side
+from activebias.lab.experiment.sides import Setting, Side, find_side
 from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.protocol import RATES, candidates
 from activebias.lab.result_tables import Cell, TextTable, listing
@@ -76,7 +77,13 @@ class SplitComparison:
             return ""
         best = min(better, key=lambda item: item.mean).method
         setting, _ = self._usual_setting(best)
-        return f"Next: in a loop of your own, train with {_recommendation(best, setting)}."
+        return f"Next: in a loop of your own, train with {_recommendation(best, setting, self._given_rate)}."
+
+    @property
+    def _given_rate(self) -> float | None:
+        """The learning rate without a search; None if the results do not know it."""
+        optimiser = self.results[0].config.get("optimiser")
+        return float(optimiser["learning_rate"]) if isinstance(optimiser, dict) else None
 
     def table(self) -> TextTable:
         """Return the methods with their test errors, differences and tests."""
@@ -105,15 +112,15 @@ class SplitComparison:
 
     def _usual_setting(self, method: str) -> tuple[Setting, int]:
         """Return the setting of a method in most splits, and their number."""
-        pairs = zip(self.results, self.settings, strict=True)
-        ((setting, number),) = Counter(each for result, each in pairs if result.method == method).most_common(
-            1
-        )
-        return setting, number
+        counts = Counter(setting for result, setting in self._pairs() if result.method == method)
+        return counts.most_common(1)[0]
+
+    def _pairs(self) -> Iterator[tuple[TrialResult, Setting]]:
+        return zip(self.results, self.settings, strict=True)
 
     def _setting_text(self, method: str) -> str:
         setting, number = self._usual_setting(method)
-        text = setting.rule.replace("learning rate", "rate") or "rate × 1"
+        text = setting.shown(self._given_rate)
         return text if number == self.num_splits else f"{text} ({number} of {self.num_splits})"
 
     @property
@@ -130,7 +137,10 @@ class SplitComparison:
         """Return sentences that explain the table."""
         notes = [f"{self.title}."]
         if self.num_splits < self.num_wanted:
-            notes.append(f"{self.num_splits} of {self.num_wanted} splits were finished in the given minutes.")
+            verb = "was" if self.num_splits == 1 else "were"
+            notes.append(
+                f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes."
+            )
         if any(item.significant for item in self.judged.items):
             notes.append("*: differs from its baseline, p < 0.05.")
         notes.append("Errors are those of the epoch with the lowest validation error, mean ± standard error.")
@@ -152,22 +162,27 @@ class SplitComparison:
     def _search_notes(self) -> list[str]:
         """Return sentences about the search of the settings."""
         ends = sum(setting.rate in (min(RATES), max(RATES)) for setting in self.settings)
-        rates = ", ".join(f"{rate:.3g}" for rate in RATES)
-        return [
-            f"In every split each method was trained with the learning rate × {rates}, and a peer with each "
-            "value of its parameter. The setting with the lowest validation error counts.",
-            *(
-                [
-                    f"{ends} of {len(self.settings)} times the lowest or the highest rate was best: a better "
-                    "rate may lie beyond."
-                ]
-                if ends
-                else []
-            ),
+        given = self._given_rate
+        rates = listing([f"{rate * (given or 1):.3g}" for rate in RATES])
+        budgets: dict[int, list[str]] = {}
+        for name, peer in {each.method: one.peer for each, one in self._pairs()}.items():
+            budgets.setdefault(len(RATES) * (len(peer.values) if peer else 1), []).append(name)
+        budget = ", ".join(f"{number} for {listing(names)}" for number, names in sorted(budgets.items()))
+        notes = [
+            "Setting: that of most splits. In every split each method was trained with the learning rate"
+            f"{' ×' if given is None else 's'} {rates}, and a peer also with each value of its parameter. "
+            f"Trainings a split: {budget}. The setting with the lowest validation error of the split counts.",
         ]
+        if ends:
+            notes.append(
+                f"In {ends} of {len(self.settings)} searches the lowest or the highest rate was best: a "
+                "better rate may lie beyond."
+            )
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as one object for JSON."""
+        given = self._given_rate
         return {
             "name": self.name,
             "verdict": self.verdict,
@@ -188,8 +203,9 @@ class SplitComparison:
                     "test_error": result.chosen_test_error,
                     "validation_error": result.best_validation_error,
                     "setting": setting.rule or None,
+                    "learning_rate": None if given is None else setting.rate * given,
                 }
-                for result, setting in zip(self.results, self.settings, strict=True)
+                for result, setting in self._pairs()
             ],
             "warnings": list(self.warnings),
             "store": str(self.store),
@@ -234,7 +250,7 @@ def compare_splits(
         raise ValueError("Expected `recipe` to have a split.")
     _check(recipe, dataset, methods)
     parts = split_rows(dataset.train, recipe.split, 0)
-    sides = list(chain(*map(candidates, methods))) if search else list(map(find_side, methods))
+    sides = list(chain(*map(_tried, methods))) if search else list(map(find_side, methods))
     results = best_by_method(
         run_splits(recipe, dataset, sides, place=place, minutes=minutes, listener=listener, quiet=quiet)
     )
@@ -251,6 +267,21 @@ def compare_splits(
         warnings=_memorisation(results),
         examples=examples,
         searched=search,
+    )
+
+
+def _tried(method: str | Method) -> list[Side]:
+    """Return the sides that a split tries; of equal validation errors the first counts.
+
+    The nearest to the given rate is first, and of these the side with the peer's usual parameter.
+
+    >>> [side.rule for side in _tried("gce")][:4]
+    ['q 0.7', 'q 0.3', 'q 0.5', 'q 0.7, learning rate × 0.333']
+    """
+    usual = find_side(method).setting.value
+    return sorted(
+        candidates(method),
+        key=lambda side: (abs(math.log(side.setting.rate)), side.setting.value != usual),
     )
 
 
@@ -276,13 +307,13 @@ def _p_text(p_value: float | None) -> str:
     return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def _recommendation(name: str, setting: Setting) -> str:
-    """Return how to train with a method or peer of this name and setting.
+def _recommendation(name: str, setting: Setting, given: float | None) -> str:
+    """Return how to train with a method or peer of this name and setting; `given` is the rate before.
 
     >>> from activebias.lab.peers import PEERS
-    >>> _recommendation("wtc+label-smoothing", Setting(PEERS["label-smoothing"], 0.2, rate=3))
-    '`activebias.ActiveBias("wtc", …)`, `label_smoothing=0.2` and 3 times the learning rate'
-    >>> _recommendation("gce", Setting(PEERS["gce"]))
+    >>> _recommendation("wtc+label-smoothing", Setting(PEERS["label-smoothing"], 0.2, rate=3), 0.1)
+    '`activebias.ActiveBias("wtc", …)`, `label_smoothing=0.2` and the learning rate 0.3'
+    >>> _recommendation("gce", Setting(PEERS["gce"]), None)
     'gce (q 0.7, see docs/peers.md)'
     """
     peer, parts = setting.peer, []
@@ -295,7 +326,11 @@ def _recommendation(name: str, setting: Setting) -> str:
     elif peer is not None:
         parts.append(f"{peer.name} ({peer.parameter} {setting.value:g}, see docs/peers.md)")
     if setting.rate != 1:
-        parts.append(f"{setting.rate:.3g} times the learning rate")
+        parts.append(
+            f"{setting.rate:.3g} times the learning rate"
+            if given is None
+            else f"the learning rate {setting.rate * given:.3g}"
+        )
     return listing(parts)
 
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from activebias.lab.figures import FAINT, INK, colours_of, draw_mean_curves, plain_axes
-from activebias.lab.result_tables import display_name
+from activebias.lab.figures import FAINT, INK, draw_mean_curves, plain_axes
 from activebias.lab.significance import SIGNIFICANCE_LEVEL, Comparison, in_order
+from activebias.lab.styles import styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,26 +34,26 @@ def _draw_differences(axes: "Axes", comparison: "SplitComparison", tested: list[
         name: {each.seed: each.chosen_test_error for each in comparison.results if each.method == name}
         for name in {result.method for result in comparison.results}
     }
-    colours = colours_of(errors)
+    styles = styles_of(in_order(errors))
     for place, item in enumerate(tested):
         assert item.baseline is not None
         assert item.test is not None
         shared = sorted(errors[item.method].keys() & errors[item.baseline].keys())
         differences = [errors[item.method][seed] - errors[item.baseline][seed] for seed in shared]
         heights = [place + _JITTER[number % len(_JITTER)] for number in range(len(shared))]
-        colour = colours[item.method]
-        axes.scatter(differences, heights, s=22, color=colour, alpha=0.35, linewidth=0)
+        colour, _, marker = styles[item.method]
+        axes.scatter(differences, heights, s=22, color=colour, marker=marker, alpha=0.35, linewidth=0)
         mean, reach = item.test.difference or 0.0, _reach(item)
         axes.errorbar(
-            [mean], [place], xerr=[reach], fmt="o", color=colour, markersize=6, capsize=4, linewidth=1.8
+            [mean], [place], xerr=[reach], fmt=marker, color=colour, markersize=6, capsize=4, linewidth=1.8
         )
     axes.axvline(0, color=FAINT, linewidth=1, zorder=-1)
     plain_axes(axes, grid="x")
     axes.set_yticks(
         range(len(tested)),
-        [f"{display_name(item.method)} - {display_name(item.baseline or '')}" for item in tested],
+        [f"{item.method} - {item.baseline}" for item in tested],
     )
-    axes.set_ylim(len(tested) - 0.5, -0.5)
+    axes.set_ylim(max(len(tested), 1) - 0.5, -0.5)
     axes.set_xlabel(f"difference in {comparison.measure} (points); below 0 is better", color=INK)
     axes.set_title("each split, mean and 95 % interval", loc="left", fontsize=10, color=INK)
 
@@ -72,6 +72,6 @@ def _draw_curves(axes: "Axes", comparison: "SplitComparison") -> None:
     curves = {
         name: [each.validation_curve for each in comparison.results if each.method == name] for name in names
     }
-    draw_mean_curves(axes, curves, int(comparison.results[0].config["burn_in"]))
+    draw_mean_curves(axes, curves, int(comparison.results[0].config["burn_in"]), str)
     axes.set_ylabel(f"{comparison.measure.replace('test', 'validation')} (%)", color=INK)
     axes.set_title("mean on the validation parts", loc="left", fontsize=10, color=INK)

@@ -13,7 +13,7 @@ from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.sides import Side, find_side
 from activebias.lab.trials import count_epochs, missing_runs, run_trials
-from activebias.training.progress import Progress, error_console, show_epochs
+from activebias.training.progress import Progress, duration, error_console, show_epochs
 
 # Splits are trained in turns of about this length: a stopped command keeps the splits of finished turns.
 _SECONDS_PER_TURN: Final = 60.0
@@ -88,7 +88,7 @@ def run_splits(
     seeds = range(recipe.trials)
     missing = missing_runs(recipe, resolved, seeds, place)
     stored = [seed for seed in seeds if seed not in missing]
-    with _listening(recipe, missing, budget, listener, quiet) as told:
+    with _listening(recipe, resolved, missing, place, budget, listener, quiet) as told:
         if stored:
             told.on_message(
                 f"{len(stored)} of {len(seeds)} splits are read from {place.store.path(recipe.name)}, "
@@ -101,7 +101,7 @@ def run_splits(
     if not done:
         raise RuntimeError(
             f"No split was finished within `minutes`, {minutes:g}: one split takes about "
-            f"{(turns.seconds_per_split or 0) / 60:.1f} minutes. Give more minutes, or fewer epochs or "
+            f"{duration(turns.seconds_per_split or 0)}. Give more minutes, or fewer epochs or "
             "methods."
         )
     return run_trials(recipe, methods=resolved, seeds=done, place=place, dataset=dataset)
@@ -125,12 +125,13 @@ class _Turns:
         self.done: list[int] = []
         self.seconds_per_split: float | None = None
         self._epochs = 0
+        self._first: tuple[float, int] | None = None  # when the first epochs of a turn ended, and how many
 
     def train(self, waiting: Sequence[int]) -> None:
         """Train the waiting splits, until all are done or the budget is spent."""
         while waiting and (number := self._number()):
             turn, waiting = waiting[:number], waiting[number:]
-            started, self._epochs = time.monotonic(), 0
+            started, self._epochs, self._first = time.monotonic(), 0, None
             try:
                 run_trials(
                     self.recipe,
@@ -142,7 +143,7 @@ class _Turns:
                 )
             except _OutOfTimeError:
                 total = count_epochs(self.recipe, dict.fromkeys(turn, self.methods))
-                self.seconds_per_split = (time.monotonic() - started) * total / max(self._epochs, 1)
+                self.seconds_per_split = self._pace(started) * total / len(turn)
                 return
             self.done += turn
             self.seconds_per_split = max(time.monotonic() - started, 1e-3) / len(turn)
@@ -160,14 +161,30 @@ class _Turns:
     def _on_epoch(self, seen: EpochDone) -> None:
         self._epochs += 1
         self.listener.on_epoch(seen)
-        if not seen.more_follow and self.budget.overdrawn(_GRACE if self.done else 1):
+        if seen.more_follow:
+            return
+        first = self._first is None
+        self._first = self._first or (time.monotonic(), self._epochs)
+        # The first epochs may be a fraction of a second, which tells nothing of the time that a split takes.
+        is_short = self.budget.seconds is not None and self.budget.seconds < _SECONDS_BETWEEN_LINES
+        if self.budget.overdrawn(_GRACE if self.done else 1) and not (first and is_short):
             raise _OutOfTimeError
+
+    def _pace(self, started: float) -> float:
+        """Return the seconds an epoch, without the first epochs, which include building the models."""
+        assert self._first is not None
+        ended, epochs = self._first
+        if self._epochs == epochs:
+            return (ended - started) / epochs
+        return (time.monotonic() - ended) / (self._epochs - epochs)
 
 
 @contextmanager
 def _listening(
     recipe: Recipe,
+    sides: Sequence[Side],
     missing: Mapping[int, Sequence[Side]],
+    place: Place,
     budget: Budget,
     listener: Listener | None,
     quiet: bool,
@@ -178,12 +195,19 @@ def _listening(
     else:
         with show_epochs(recipe.name, count_epochs(recipe, missing), error_console()) as progress:
             progress.pace.most_seconds = budget.left
-            yield _shown(recipe, missing, progress)
+            known = place.store.load(recipe.name, recipe.config())
+            yield _shown(recipe, sides, missing, known, progress)
 
 
-def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Side]], progress: Progress) -> Listener:
+def _shown(
+    recipe: Recipe,
+    sides: Sequence[Side],
+    missing: Mapping[int, Sequence[Side]],
+    known: Iterable[TrialResult],
+    progress: Progress,
+) -> Listener:
     """Return a listener with a line for every finished split, and lines in between."""
-    results: dict[int, list[TrialResult]] = {}
+    stored = {result.key[2:]: result for result in known}
     finished = recipe.trials - len(missing)
 
     def on_epoch(done: EpochDone) -> None:
@@ -194,11 +218,11 @@ def _shown(recipe: Recipe, missing: Mapping[int, Sequence[Side]], progress: Prog
 
     def on_result(result: TrialResult) -> None:
         nonlocal finished
-        found = results.setdefault(result.seed, [])
-        found.append(result)
-        if len(found) == len(missing[result.seed]):
+        stored[result.key[2:]] = result
+        found = [stored.get(side.key(result.seed)) for side in sides]
+        if all(found):
             finished += 1
-            best = best_by_method(found)
+            best = best_by_method(filter(None, found))
             texts = ", ".join(f"{each.method} {each.chosen_test_error:.1f}" for each in best)
             progress.log(
                 f"{recipe.name}, split {result.seed + 1}: {measure_of(recipe)} {texts} % "

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from activebias.internal import FEW_EPOCHS, memorises
+from activebias.lab.baselines import (
+    against_baselines_of,
+    against_halves,
+    difference_text,
+    halves_text,
+    without_baseline,
+)
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import listing
 from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
-    baseline_of,
-    estimate,
-    holm,
     in_order,
     our_finding,
-    paired_t_test,
 )
 
 # The probability of seeing a gain of the size that a verdict names.
@@ -27,13 +30,15 @@ POWER: Final = 0.8
 class SplitVerdict:
     """The methods of a comparison over repeated splits, compared with their baselines.
 
-    `items` has one entry per method. `smallest_gain` has, by method, the difference in points that this
-    number of splits shows with a probability of 80 %; None if no test was possible.
+    `items` has one entry per method, and `halves` one per pair and half that was trained. `smallest_gain`
+    has, by method, the difference in points that this number of splits shows with a probability of 80 %; None
+    if no test was possible.
     """
 
     items: tuple[Comparison, ...]
     smallest_gain: dict[str, float | None]
     num_splits: int
+    halves: tuple[Comparison, ...] = ()
 
     @property
     def tested(self) -> list[Comparison]:
@@ -43,14 +48,17 @@ class SplitVerdict:
     def sentence(self) -> str:
         """Return the verdict in a sentence or two."""
         splits = f"{self.num_splits} splits"
+        alone = without_baseline([item.method for item in self.items])
         if not self.tested:
-            return "There is nothing to compare: no method together with its baseline (scan or uni)."
+            return f"There is nothing to compare: {alone or 'give a method beside the baseline.'}"
         if self.num_splits < 2:
             return "One split shows nothing about the methods: use at least 2 splits, better 10."
         if all(item.mean == 100 for item in self.items):
             return "Nothing was learned: every test error is 100 %. Train for more epochs."
         if all(item.test is not None and item.test.stderr == 0 == _difference(item) for item in self.tested):
-            return f"No difference seen: all methods have the same test error in each of the {splits}."
+            which = "methods with a baseline" if alone else "methods"
+            text = f"No difference seen: all {which} have the same test error in each of the {splits}."
+            return f"{text} {alone}".strip()
         found = [item for item in self.tested if item.significant]
         texts = [self._found(item) for item in sorted(found, key=_difference)]
         equal = [item.method for item in self.tested if item.p_holm is None]
@@ -66,19 +74,13 @@ class SplitVerdict:
             limit = f": a gain below {_range(gains)} would not be seen with {splits}" if gains else ""
             names = f" for {listing([item.method for item in same])}" if texts else ""
             texts.append(f"{'no' if texts else 'No'} difference seen{names}{limit}")
-        return "; ".join(texts) + "."
+        more = filter(None, (alone, halves_text(self.items, self.halves)))
+        return " ".join(["; ".join(texts) + ".", *more])
 
     def _found(self, item: Comparison) -> str:
-        assert item.test is not None
-        assert item.test.stderr is not None
-        assert item.p_holm is not None
-        difference, decimals = _difference(item), 2 if item.test.stderr < 0.1 else 1
-        p_value = f"p = {item.p_holm:.2g}" if item.p_holm >= 0.001 else "p < 0.001"
-        return (
-            f"{item.method} {'lowers' if difference < 0 else 'raises'} the error of {item.baseline} by "
-            f"{abs(difference):.{decimals}f} ± {item.test.stderr:.{decimals}f} points ({self.num_splits} "
-            f"splits, {p_value})"
-        )
+        verb = "lowers" if _difference(item) < 0 else "raises"
+        text = difference_text(item).replace("(", f"({self.num_splits} splits, ")
+        return f"{item.method} {verb} the error of {item.baseline} by {text}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of every method, for JSON."""
@@ -94,9 +96,22 @@ class SplitVerdict:
                 "p_holm": _rounded(item.p_holm),
                 "finding": our_finding(item),
                 "smallest_gain": _rounded(self.smallest_gain.get(item.method)),
+                "halves": self._halves(item.method),
             }
             for item in self.items
         }
+
+    def _halves(self, method: str) -> dict[str, dict[str, Any]] | None:
+        """Return the differences of a pair from its halves, for JSON; None if no half was trained."""
+        return {
+            item.baseline: {
+                "difference": _rounded(item.test.difference),
+                "p_holm": _rounded(item.p_holm),
+                "finding": our_finding(item),
+            }
+            for item in self.halves
+            if item.method == method and item.baseline is not None and item.test is not None
+        } or None
 
 
 def judge(results: Sequence[TrialResult], overlap: float) -> SplitVerdict:
@@ -107,29 +122,14 @@ def judge(results: Sequence[TrialResult], overlap: float) -> SplitVerdict:
     values: dict[str, dict[int, float]] = {}
     for result in results:
         values.setdefault(result.method, {})[result.seed] = result.chosen_test_error
-    baselines = {method: baseline_of(method, values) for method in values}
-    tests = {
-        method: paired_t_test(values[method], values[baseline], overlap=overlap)
-        for method, baseline in baselines.items()
-        if baseline is not None
-    }
-    corrected = holm({method: test.p_value for method, test in tests.items()})
-    items = tuple(
-        Comparison(
-            method,
-            len(values[method]),
-            *estimate(values[method].values()),
-            baseline=baselines[method],
-            test=tests.get(method),
-            p_holm=corrected.get(method),
-        )
-        for method in in_order(values)
-    )
+    items = against_baselines_of({name: values[name] for name in in_order(values)}, overlap=overlap)
+    tests = {item.method: item.test for item in items if item.test is not None}
     gains = {
         method: _smallest_gain(test.stderr, test.n, len(tests)) if test.stderr else None
         for method, test in tests.items()
     }
-    return SplitVerdict(items, gains, len({result.seed for result in results}))
+    pairs = tuple(against_halves(values, overlap=overlap))
+    return SplitVerdict(tuple(items), gains, len({result.seed for result in results}), pairs)
 
 
 def _smallest_gain(stderr: float, num_splits: int, num_tests: int) -> float:

@@ -65,7 +65,7 @@ class _RateAndLeft(rich_progress.ProgressColumn):
         if rate is None or left is None:
             return Text("")
         speed = f"{rate:.1f} epochs/s" if rate >= 1 else f"{1 / rate:.1f} s/epoch"
-        return Text(f"{speed} {_duration(left)} left")
+        return Text(f"{speed} {duration(left)} left")
 
 
 @final
@@ -113,7 +113,7 @@ class Progress:
     def and_left(self) -> str:
         """Return the time left, as the end of a sentence."""
         left = self.pace.left() if self.pace.done < self.pace.total else None
-        return f", about {_duration(left)} left" if left is not None and left >= 0.5 else ""
+        return f", about {duration(left)} left" if left is not None and left >= 0.5 else ""
 
 
 @contextmanager
@@ -185,10 +185,10 @@ def error_console() -> Console:
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return a readable duration.
 
-    >>> _duration(8), _duration(200), _duration(9000)
+    >>> duration(8), duration(200), duration(9000)
     ('8 s', '3 min', '2.5 h')
     """
     if seconds < 90:

@@ -22,11 +22,11 @@ from activebias.lab.peer_table import (
     num_failed,
     protocol_json,
     protocol_table,
-    short_table,
     side_title,
 )
 from activebias.lab.peers import PEERS
 from activebias.lab.protocol import RATES, Protocol, candidates, run_protocol
+from activebias.lab.searched_table import searched
 from activebias.lab.side_by_side.learning import StackedCurves
 from side_by_side_cases import digits
 
@@ -116,10 +116,36 @@ def test_the_table_has_settings_errors_and_budgets(trained):
     table = protocol_json(protocol, place.store)
     for name, group in protocol.results(place.store).items():
         assert table[name]["test_error"] == [result.chosen_test_error for result in group]
-    text = short_table(protocol, place.store).to_text(100)
-    assert all(re.search(rf"^{name} .* \d+×2$", text, re.MULTILINE) for name in rows), "a line is broken"
     wider = replace(protocol, names=("scan", "elr"))
     assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
+
+
+def test_a_user_reads_rates_as_numbers_budgets_seeds_and_a_conclusion(trained):
+    protocol, place, _ = trained
+    table, notes, conclusion = searched(protocol, place.store)
+    rows = {row[0].text: [cell.text for cell in row] for row in table.rows}
+    assert list(rows) == ["scan", "wtc", "gce"], "names as they are typed"
+    rate = protocol.recipe.optimiser.learning_rate
+    for name, chosen in protocol.chosen(place.store).items():
+        assert rows[name][1].endswith(f"rate {rate * chosen.side.setting.rate:.3g}")
+    assert [row[-1] for row in rows.values()] == ["4×2", "4×2", "12×2"]
+    text = table.to_text(100)
+    assert all(re.search(rf"^{name} .* \d+×2$", text, re.MULTILINE) for name in rows), "a line is broken"
+    said = " ".join(notes)
+    assert f"the learning rates {rate / 3:.3g}, {rate:.3g}, {3 * rate:.3g} and {10 * rate:.3g}," in said
+    assert "Seed 1000, 2 epochs." in said
+    assert "Trials: seeds 0 to 2, 5 epochs" in said
+    assert conclusion.startswith("Against scan (")
+    assert "best test error" not in conclusion
+
+
+def test_a_search_without_scan_says_what_is_not_compared(trained):
+    protocol, place, _ = trained
+    found = searched(replace(protocol, names=("wtc", "gce")), place.store)
+    assert found.conclusion == (
+        "There is nothing to compare: wtc and gce have no baseline. Add scan to the methods."
+    )
+    assert [row[0].text for row in found.table.rows] == ["wtc", "gce"]
 
 
 def test_auto_learns_from_the_part_that_decides(tmp_path, monkeypatch):
@@ -340,11 +366,11 @@ def test_the_command_searches(tmp_path):
     arguments = ["compare", "digits", "--methods", "scan,gce", "--search", *options]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert "GCE" in result.output
+    assert "gce" in result.output
     assert "12×2" in result.output
     told = CliRunner().invoke(app, [*arguments[:-3], "--device", "cpu", "--seed", "50"]).stderr
     assert re.search(
-        r"digits, trial 50, GCE \(q 0\.\d.*\): lowest validation error [\d.]+ %, .* s \(3 of 4\)", told
+        r"digits, trial 50, gce \(q 0\.\d.*\): lowest validation error [\d.]+ %, .* s \(3 of 4\)", told
     )
     plain = CliRunner().invoke(app, ["compare", "digits", "--methods", "scan,sce,wtc+sce", *options])
     assert plain.exit_code == 0, plain.output

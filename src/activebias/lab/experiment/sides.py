@@ -39,6 +39,18 @@ class Setting:
         parts += [] if self.rate == 1 else [f"learning rate × {self.rate:.3g}"]
         return ", ".join(parts)
 
+    def shown(self, learning_rate: float | None) -> str:
+        """Return the setting for a table, with the learning rate as a number if the given rate is known.
+
+        >>> Setting(PEERS["elr"], rate=3).shown(0.1), Setting().shown(None)
+        ('λ 3, rate 0.3', 'rate × 1')
+        """
+        parts = [] if self.peer is None else [f"{self.peer.parameter} {self.value:g}"]
+        parts.append(
+            f"rate × {self.rate:.3g}" if learning_rate is None else f"rate {learning_rate * self.rate:.3g}"
+        )
+        return ", ".join(parts)
+
     @property
     def rank(self) -> tuple[str, float, float]:
         """A key to sort by, which brings the settings of a peer together."""

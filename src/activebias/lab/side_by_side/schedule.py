@@ -155,4 +155,4 @@ def _plan_text(recipe: Recipe, groups: Sequence[Sequence[Lane]], most: int, plac
     sizes = " + ".join(str(len(group)) for group in groups)
     limit = f"--side-by-side {most}" if place.side_by_side else f"at most {most} at once on {place.device}"
     models = "model" if sizes == "1" else "models"
-    return f"{recipe.name}: {sizes} {models} side by side ({limit})."
+    return f"{recipe.name}: {sizes} {models} side by side{f' ({limit})' if len(groups) > 1 else ''}."

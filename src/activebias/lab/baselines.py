@@ -1,0 +1,142 @@
+"""Sides that a comparison lacks a baseline for, and pairs (we+elr) judged against each half alone."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from activebias.internal import ALL_METHODS
+from activebias.lab.peers import PEERS
+from activebias.lab.result_tables import listing
+from activebias.lab.significance import (
+    BASELINES,
+    Comparison,
+    baseline_of,
+    draws,
+    estimate,
+    holm,
+    our_finding,
+    paired_t_test,
+    signed_rank_test,
+)
+
+
+def _with_baseline(methods: Collection[str]) -> list[tuple[str, str]]:
+    """Return every method that has a baseline among the methods, with that baseline."""
+    found = [(name, baseline_of(name, methods)) for name in methods]
+    return [(name, baseline) for name, baseline in found if baseline is not None]
+
+
+def without_baseline(methods: Collection[str]) -> str:
+    """Return a sentence that names the methods whose baseline is missing, or an empty text.
+
+    >>> without_baseline(["uni", "spv", "wtc", "sce"])
+    'wtc and sce have no baseline. Add scan to the methods.'
+    >>> without_baseline(["scan", "wtc", "spv"])
+    ''
+    """
+    alone = [name for name in methods if name not in BASELINES and baseline_of(name, methods) is None]
+    wanted = list(dict.fromkeys("uni" if draws(name) else "scan" for name in alone))
+    verb = "has" if len(alone) == 1 else "have"
+    return f"{listing(alone)} {verb} no baseline. Add {listing(wanted)} to the methods." if alone else ""
+
+
+def halves(name: str) -> tuple[str, ...]:
+    """Return the method and the peer of a pair; nothing for another side.
+
+    >>> halves("we+elr"), halves("we"), halves("a+b")
+    (('we', 'elr'), (), ())
+    """
+    method, _, peer = name.partition("+")
+    return (method, peer) if method in ALL_METHODS and peer in PEERS else ()
+
+
+def compared(
+    values: Mapping[str, Mapping[int, float]],
+    sides: Sequence[tuple[str, str]],
+    *,
+    overlap: float = 0.0,
+    by_ranks: Collection[str] = (),
+) -> list[Comparison]:
+    """Compare sides with other sides, all of them under one correction by Holm.
+
+    Args:
+        values: the errors by side and seed.
+        sides: each side with the side that it is compared with.
+        overlap: as in `paired_t_test`.
+        by_ranks: sides with a failed trial, which would decide a t-test: they are tested by ranks.
+    """
+    tests = {
+        f"{side} {other}": signed_rank_test(values[side], values[other])
+        if {side, other} & {*by_ranks}
+        else paired_t_test(values[side], values[other], overlap=overlap)
+        for side, other in sides
+    }
+    corrected = holm({names: test.p_value for names, test in tests.items()})
+    return [
+        Comparison(
+            side,
+            len(values[side]),
+            *estimate(values[side].values()),
+            baseline=other,
+            test=tests[f"{side} {other}"],
+            p_holm=corrected[f"{side} {other}"],
+        )
+        for side, other in sides
+    ]
+
+
+def against_baselines_of(
+    values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0, by_ranks: Collection[str] = ()
+) -> list[Comparison]:
+    """Compare every side with its baseline; a side without a baseline has no test. See `compared`."""
+    tested = compared(values, _with_baseline(values), overlap=overlap, by_ranks=by_ranks)
+    found = {item.method: item for item in tested}
+    return [
+        found.get(name) or Comparison(name, len(errors), *estimate(errors.values()), None, None, None)
+        for name, errors in values.items()
+    ]
+
+
+def against_halves(
+    values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0, by_ranks: Collection[str] = ()
+) -> list[Comparison]:
+    """Compare every pair with each of its halves that was trained, as `compared` does."""
+    sides = [(pair, half) for pair in values for half in halves(pair) if half in values]
+    return compared(values, sides, overlap=overlap, by_ranks=by_ranks)
+
+
+def halves_text(items: Sequence[Comparison], against: Sequence[Comparison]) -> str:
+    """Return sentences about the pairs, or an empty text.
+
+    Args:
+        items: the sides against their baselines.
+        against: the pairs against their halves.
+    """
+    sentences, trained = [], {item.method for item in items}
+    clauses = [f"{item.method} {_clause(item)}" for item in against if our_finding(item) is not None]
+    if clauses:
+        sentences.append(f"Pairs against their halves: {'; '.join(clauses)}.")
+    for item in items:
+        method, peer = halves(item.method) or ("", "")
+        if peer and peer not in trained and our_finding(item) == "better":
+            sentences.append(
+                f"{peer} alone was not trained, so the gain of {item.method} may come from {peer} and not "
+                f"from the emphasis by {method}: add {peer} to the methods."
+            )
+    return " ".join(sentences)
+
+
+def _clause(item: Comparison) -> str:
+    if not item.significant:
+        return f"does not differ from {item.baseline} beyond chance"
+    return f"is {our_finding(item)} than {item.baseline} by {difference_text(item)}"
+
+
+def difference_text(item: Comparison) -> str:
+    """Return the size of a difference that was found, with its standard error and p-value."""
+    assert item.test is not None
+    assert item.test.difference is not None
+    assert item.p_holm is not None
+    stderr = item.test.stderr
+    decimals = 2 if (stderr or 0) < 0.1 else 1
+    p_value = f"p = {item.p_holm:.2g}" if item.p_holm >= 0.001 else "p < 0.001"
+    error = "" if stderr is None else f" ± {stderr:.{decimals}f}"
+    return f"{abs(item.test.difference):.{decimals}f}{error} points ({p_value})"
