@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from activebias.internal import ALL_METHODS
-from activebias.lab.peers import PEERS
 from activebias.lab.significance import draws
 
 
@@ -35,29 +33,21 @@ _METHODS: Final[Mapping[str, tuple[str, object]]] = {
     "auto": ("#0072b2", _SOLID),
 }
 # Two by Okabe and Ito, the others by Paul Tol. A pair has its peer's colour and its method's dashes.
-_PEERS: Final = dict(
-    zip(
-        PEERS,
-        (
-            "#cc79a7",
-            "#e69f00",
-            "#332288",
-            "#882255",
-            "#117733",
-            "#999933",
-            "#661100",
-            "#44aa99",
-            "#aa4499",
-            "#000000",
-        ),
-        strict=True,
-    )
-)
+_PEERS: Final = {
+    "focal": "#cc79a7",
+    "label-smoothing": "#e69f00",
+    "gce": "#332288",
+    "sce": "#882255",
+    "elr": "#117733",
+    "small-loss": "#999933",
+    "selective-backprop": "#661100",
+    "infobatch": "#44aa99",
+    "importance": "#aa4499",
+    "ema": "#000000",
+}
 _PEER_MARKER: Final = "^"
 # No pair has scan: scan+elr is elr alone.
-_PAIR_MARKERS: Final = dict(
-    zip((name for name in ALL_METHODS if name != "scan"), "H<>dphvDXP8*", strict=True)
-)
+_PAIR_MARKERS: Final = dict(zip((name for name in _METHODS if name != "scan"), "H<>dphvDXP8*", strict=True))
 # Colours of no method and no peer.
 _OWN: Final = ("#6699cc", "#bb5566", "#ddaa33", "#004488", "#bbbbbb")
 _OWN_MARKERS: Final = "o^sDvPXd"
@@ -70,7 +60,7 @@ def styles_of(names: Iterable[str]) -> dict[str, Style]:
 
     >>> styles = styles_of(["scan", "elr", "we+elr", "mine"])
     >>> styles["we+elr"].colour == styles["elr"].colour, styles["we+elr"].marker, styles["elr"].marker
-    (True, 'D', '^')
+    (True, 'h', '^')
     """
     styles: dict[str, Style] = {}
     number = 0

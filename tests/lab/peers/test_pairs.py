@@ -64,7 +64,7 @@ def test_the_page_shows_the_stored_errors_on_unseen_data():
         record = json.loads(line)
         errors = found.setdefault((record["set"], record["noise"]), {})
         errors[record["side"]] = np.array(record["chosen"])
-    assert len(found) == 28
+    assert len(found) == 60
     page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
     shown = {}
     for line in page.split("| side | better than Scan | worse |")[1].split("\n\n")[0].splitlines()[2:]:
@@ -82,6 +82,9 @@ def test_the_page_shows_the_stored_errors_on_unseen_data():
             expected.append(100 * np.mean(changes))
         assert cells == pytest.approx(expected, abs=0.051), side
     card = (ROOT / "docs" / "methods" / "auto.md").read_text(encoding="utf-8")
-    for name, side in (("`auto`", "auto"), ("`auto` with label smoothing", "auto+label-smoothing")):
-        (line,) = (each for each in card.splitlines() if each.startswith(f"| {name} | 1"))
-        assert [float(cell.strip(" %")) for cell in line.strip("|").split("|")[1:]] == shown[side]
+    lines = card.split("| method | better than scan | worse |")[1].split("\n\n")[0].splitlines()[2:]
+    for line in lines:
+        name, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        side = name.split(",")[0].lower().replace(" with ", "+").replace("label smoothing", "label-smoothing")
+        assert [float(cell.rstrip(" %")) for cell in cells] == shown[side]
+    assert len(lines) == 7
