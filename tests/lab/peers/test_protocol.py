@@ -11,6 +11,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from activebias.cli import app
+from activebias.commands.searching import compare_searched
 from activebias.lab import Place, get_recipe, run_trials
 from activebias.lab.data import Dataset, Examples
 from activebias.lab.experiment.prepared import load_data, prepare
@@ -377,6 +378,17 @@ def test_the_command_searches(tmp_path):
     assert "wtc+sce" in plain.output
     wrong = CliRunner().invoke(app, ["compare", "digits", "--methods", "scan,gcee", *options])
     assert wrong.exit_code == 2
+
+
+def test_progress_and_table_name_the_same_rates(tmp_path, capsys):
+    """A third of 3e-5 is 1e-05; the rule of a result has 0.333."""
+    recipe = digits(optimiser=replace(get_recipe("digits").optimiser, learning_rate=3e-5))
+    compare_searched(recipe, ["scan", "wtc"], range(2), Place(tmp_path), as_json=False, quiet=False)
+    printed = capsys.readouterr()
+    for rate in ("1e-05", "3e-05", "9e-05", "0.0003"):
+        assert f"digits, search, wtc (rate {rate}): lowest validation error" in printed.err
+    assert re.search(r"digits, trial 1, wtc \(rate (1e-05|3e-05|9e-05|0.0003)\): lowest", printed.err)
+    assert "the learning rates 1e-05, 3e-05, 9e-05 and 0.0003," in " ".join(printed.out.split())
 
 
 def test_trials_with_the_seed_of_the_search_are_refused_before_anything_is_trained(tmp_path):
