@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from activebias.lab.baselines import against_baselines_of, against_halves
+from activebias.lab.baselines import against_halves
 from activebias.lab.conclusion import conclusion_of
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.store import ResultStore
 from activebias.lab.peer_table import errors_by_seed, failed_notes, num_failed
 from activebias.lab.protocol import RATES, Chosen, Protocol
 from activebias.lab.result_tables import Cell, TextTable, listing
-from activebias.lab.significance import Comparison
+from activebias.lab.significance import Comparison, against_baselines_of
 
 _COLUMNS = ("method", "setting", "n", "test error %", "- baseline", "p Holm", "searched")
 _NOTHING = "–"
