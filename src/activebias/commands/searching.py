@@ -1,14 +1,12 @@
 """Compares methods and peers by the protocol: search, then trials."""
 
 from collections.abc import Sequence
-from itertools import chain
 
 from activebias.commands.running import run
 from activebias.commands.shared import print_json, show
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.notes import notes
 from activebias.lab.peer_table import protocol_json
 from activebias.lab.protocol import Protocol, Unit, run_protocol
 from activebias.lab.searched_table import searched
@@ -45,8 +43,7 @@ def compare_searched(
         print_json(protocol_json(protocol, place.store))
         return
     found = searched(protocol, place.store)
-    results = list(chain(*protocol.results(place.store).values()))
     show(found.table.to_rich())
-    for line in (*found.notes, *notes(protocol.recipe, results), "", found.conclusion):
+    for line in (*found.notes, "", found.conclusion):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")

@@ -149,6 +149,23 @@ def test_a_search_without_scan_says_what_is_not_compared(trained):
     assert [row[0].text for row in found.table.rows] == ["wtc", "gce"]
 
 
+def test_a_search_says_what_it_measures_and_marks_the_median_of_a_failed_side(trained, monkeypatch):
+    protocol, place, _ = trained
+    chosen, results = protocol.chosen(place.store), protocol.results(place.store)
+    first, *others = results["gce"]
+    results["gce"] = [replace(first, test_error=[99.0] * 5), *others]
+    monkeypatch.setattr(Protocol, "chosen", lambda *_: chosen)
+    monkeypatch.setattr(Protocol, "results", lambda *_: results)
+    tagging = replace(protocol, recipe=replace(protocol.recipe, metric="entity F1"))
+    table, notes, conclusion = searched(tagging, place.store)
+    assert table.columns[3] == "100 - F1 %"
+    assert "% 100 - F1, mean of 3 trials" in conclusion
+    differences = {row[0].text: row[4].text for row in table.rows}
+    assert re.fullmatch(r"med [+-][\d.]+", differences["gce"])
+    assert re.fullmatch(r"[+-][\d.]+ ± [\d.]+", differences["wtc"])
+    assert any(note.startswith("Failed trials: gce 1 of 3") for note in notes)
+
+
 def test_auto_learns_from_the_part_that_decides(tmp_path, monkeypatch):
     """It has the search of every side; its curve is learnt side by side with the others."""
     learnt = []
