@@ -127,8 +127,11 @@ def test_nan_does_not_reach_the_curve(part):
         train, validation = (data, validation) if part == "training" else (train, data)
         # Few enough that the drawn members of a knot hold the row.
         run.bias.record([3], [0.001] if part == "training" else [0.5])
-    with pytest.warns(UserWarning, match=r"in `bias\.learn` are NaN or infinite, so parts of the curve stay"):
+    with pytest.warns(
+        UserWarning, match=r"in `bias\.learn` are NaN or infinite, so parts of the curve"
+    ) as seen:
         run.bias.learn(model, train, validation)
+    assert seen[0].filename == __file__, "the warning points at the line that calls `bias.learn`"
     assert np.isfinite(run.curve.scores).all()
     assert run.curve.evidence.total.isfinite().all()
     assert run.curve.last_epoch == 3

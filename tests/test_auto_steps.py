@@ -70,6 +70,21 @@ def test_a_bound_of_the_weights_holds_beside_the_factor():
     assert bias.weight(EVERY).max() <= 3 * factor * (1 + 1e-6)
 
 
+def test_new_instances_count_in_the_limit_at_once():
+    """Plain steps are larger with them, so the steps need no limit."""
+    bias = Training(share_wrong=0, rate=0.2, window=5).epochs(0, 20).bias
+    assert bias.metrics()["step_factor"] < 0.9
+    bias.set_epoch(20)
+    bias.grow(NUM_TRAINING + 200)
+    assert bias.metrics()["step_factor"] == 1
+    unlearnt = ab.ActiveBias("auto", num_instances=40, num_classes=10, burn_in=5, window=1)
+    unlearnt.set_epoch(0)
+    unlearnt.record(range(40), [0.5] + [0.999] * 39)
+    unlearnt.set_epoch(1)
+    unlearnt.grow(41)
+    assert unlearnt.metrics()["step_factor"] == 1
+
+
 def test_a_model_that_a_large_rate_would_ruin_keeps_learning(monkeypatch):
     """At this rate plain training works; steps as large as the emphasis makes them do not."""
 

@@ -89,6 +89,7 @@ def test_ranks_learn_one_curve_the_curve_of_one_rank(method, tmp_path):
     several = run_ranks(tmp_path, 2, learn, method)
     assert_same_everywhere(several)
     assert several[0]["curve"] == several[1]["curve"]
+    assert several[0]["factor"] == several[1]["factor"] < 1
     one = run_ranks(tmp_path, 1, learn, method)[0]
     assert several[0]["num_learnt"] == one["num_learnt"] >= FIRST_ROUNDS
     np.testing.assert_allclose(several[0]["curve"], one["curve"], rtol=1e-4, atol=1e-5)

@@ -14,7 +14,7 @@ from activebias.files import replacing, until_written
 if TYPE_CHECKING:
     from activebias.active_bias import ActiveBias
 
-FORMAT = 5
+FORMAT = 6
 PARTS = ("history", "scores", "num_skipped", "curve", "waiting", "order", "validation", "ids")
 
 

@@ -8,7 +8,7 @@ import torch
 
 from activebias import checks
 from activebias.history import PredictionHistory
-from activebias.learning import follow_curve, means_of
+from activebias.learning import follow_curve, limit_steps, means_of
 from activebias.memory import InstanceMemory
 
 if TYPE_CHECKING:
@@ -93,8 +93,12 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
         memory.load_state_dict(
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True
         )
-        if memory.curve is not None:  # the new instances have the scores of a curve that has learnt nothing
-            follow_curve(memory, memory.curve, means_of(memory))
+        if (curve := memory.curve) is not None:
+            # The new instances have the scores of a curve that has learnt nothing.
+            means = means_of(memory)
+            follow_curve(memory, curve, means)
+            if curve.last_epoch is not None:
+                limit_steps(memory, curve, means)
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None
     bias._order.resize(num_instances)

@@ -147,7 +147,7 @@ def labelled(
 def explain(bias: "ActiveBias") -> str:
     """Return one sentence about the curve that the method `auto` has learnt; reads every history."""
     text = in_words(*_weights_and_share(bias)[1:])
-    if (factor := step_factor_of(bias)) < 1:
+    if (factor := step_factor_of(bias)) < 0.995:
         text += f" All weights are multiplied by {factor:.2g}, so that steps stay near plain training's."
     return text if has_learnt(bias) else f"Nothing is learnt yet, and the rule p̄ (1 - p̄) holds. {text}"
 
@@ -265,7 +265,7 @@ def _warn_of_useless(aligned: torch.Tensor) -> None:
         warnings.warn(
             "Gradients in `bias.learn` are NaN or infinite, so parts of the curve stay as they are: look for "
             "NaN or infinity in the training and the validation set, and in the model's parameters.",
-            stacklevel=5,
+            stacklevel=6,
         )
     elif not aligned.any():
         warnings.warn(
@@ -273,7 +273,7 @@ def _warn_of_useless(aligned: torch.Tensor) -> None:
             "depend on the model's trainable parameters, that not all validation labels are ignored, and "
             "that the model gives some of them more than the share of their class divided by e; labels with "
             "less count as wrong.",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import activebias as ab
+from activebias import evidence
 from processes import finish, start
 from training import digits, make_bias, make_model
 
@@ -68,6 +69,7 @@ def train(rank, num_ranks, method, num_instances=150, accumulate=1):
 
 def learn(rank, num_ranks, method="auto", num_instances=150):
     """Train four epochs under DistributedDataParallel, learn after each; return what this rank learnt."""
+    evidence.LARGEST_STEPS = 0.8  # the steps are limited
     inputs, targets = digits(num_instances + 50)
     train_set, validation = (
         TensorDataset(inputs[part], targets[part])
@@ -90,6 +92,7 @@ def learn(rank, num_ranks, method="auto", num_instances=150):
     learnt = bias._memory.curve
     return report(bias, model.module, drawn) | {
         "curve": learnt.scores.tolist(),
+        "factor": float(learnt.factor),
         "num_learnt": learnt.num_learnt,
         "explained": bias.explain(),
     }

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
 from sklearn.datasets import load_wine
 from torch import nn
 
@@ -194,6 +196,16 @@ def test_a_stopped_comparison_goes_on(tmp_path):
     found = compare(tmp_path / "stopped", listener=lab.Listener(on_message=messages.append))
     assert messages[0].startswith("1 of 3 splits are read from ")
     assert [each.test_error for each in found.results] == [each.test_error for each in whole.results]
+
+
+def test_methods_of_ones_own_have_the_same_colour_in_both_panels(tmp_path):
+    mine = [ab.Method(f"mine-{k}", statistic=lambda e: e.mean, weights="emphasis") for k in range(5)]
+    found = compare(tmp_path, methods=["scan", *mine], quiet=True, splits=2, epochs=2)
+    left, right = found.figure().axes
+    curves = {line.get_label(): line.get_color() for line in right.get_lines()}
+    methods = [label.get_text().partition(" ")[0] for label in left.get_yticklabels()]
+    dots = [to_hex(each.get_facecolor()[0]) for each in left.collections if isinstance(each, PathCollection)]
+    assert dots == [curves[method] for method in methods]
 
 
 def test_the_figure_and_json(tmp_path):

@@ -1,8 +1,7 @@
 """Runs trials for a command, with progress on stderr."""
 
-import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -26,6 +25,11 @@ from activebias.training.progress import Progress, error_console, show_epochs
 _SECONDS_BETWEEN_LINES = 60.0
 
 
+def trial_name(result: TrialResult) -> str:
+    """Return how progress names a trial: "trial 3, wtc+gce (q 0.7)"."""
+    return f"trial {result.seed}, {result.method}" + (f" ({result.rule})" if result.rule else "")
+
+
 def run(
     recipe: Recipe,
     methods: Sequence[str | Side],
@@ -35,9 +39,9 @@ def run(
     quiet: bool,
     keep_models: bool = False,
     spread: Spread | None = None,
-    searches: bool = False,
+    named: Callable[[TrialResult], str] = trial_name,
 ) -> list[TrialResult]:
-    """Train the missing trials (or, `searches`, settings), with progress on stderr; return all results."""
+    """Train the missing trials, with progress on stderr, and return all results."""
     if text := nothing_to_learn_from(recipe, methods):
         say(f"Warning: {text}")
     missing = missing_runs(recipe, methods, seeds, place, keep_models=keep_models)
@@ -46,7 +50,7 @@ def run(
     with (
         warnings.catch_warnings(),
         show_trials(
-            recipe.name, total, number, console=error_console(), quiet=quiet, searches=searches
+            recipe.name, total, number, console=error_console(), quiet=quiet, named=named
         ) as listener,
     ):
         warnings.simplefilter("ignore", UnlearntWarning)
@@ -69,7 +73,7 @@ def show_trials(
     *,
     console: Console,
     quiet: bool,
-    searches: bool = False,
+    named: Callable[[TrialResult], str] = trial_name,
 ) -> Iterator[Listener]:
     """Yield a listener that shows the progress of `total_epochs` epochs and `num_results` results.
 
@@ -81,10 +85,12 @@ def show_trials(
         yield Listener(on_message=lambda text: console.print(text, soft_wrap=True))
     else:
         with show_epochs(recipe, total_epochs, console) as progress:
-            yield _listener(recipe, num_results, progress, searches=searches)
+            yield _listener(recipe, num_results, progress, named)
 
 
-def _listener(recipe: str, num_results: int, progress: Progress, *, searches: bool) -> Listener:
+def _listener(
+    recipe: str, num_results: int, progress: Progress, named: Callable[[TrialResult], str]
+) -> Listener:
     count = 0
 
     def on_epoch(done: EpochDone) -> None:
@@ -99,9 +105,7 @@ def _listener(recipe: str, num_results: int, progress: Progress, *, searches: bo
 
     def on_result(result: TrialResult) -> None:
         nonlocal count
-        text = f"{result.recipe}, {'search' if searches else f'trial {result.seed}'}, {result.method}"
-        setting = _setting(result, always=searches)
-        text += f" ({setting})" if setting else ""
+        text = f"{result.recipe}, {named(result)}"
         # A search decides by the validation error.
         has_validation = result.validation_error is not None
         error = result.best_validation_error if has_validation else result.best_test_error
@@ -114,15 +118,4 @@ def _listener(recipe: str, num_results: int, progress: Progress, *, searches: bo
 
     return Listener(
         on_epoch=on_epoch, on_result=on_result, on_message=progress.tell, on_recount=progress.recount
-    )
-
-
-def _setting(result: TrialResult, *, always: bool) -> str:
-    """Return the rule of a result with the learning rate as a number; `always` names the given rate too."""
-    given = result.config["optimiser"]["learning_rate"]
-    rule = result.rule or ""
-    if always and "learning rate" not in rule:
-        rule = f"{rule}{', ' * bool(rule)}learning rate × 1"
-    return re.sub(
-        r"learning rate × (\S+)", lambda found: f"learning rate {float(found[1]) * given:.3g}", rule
     )

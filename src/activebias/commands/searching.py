@@ -1,13 +1,12 @@
 """Compares methods and peers by the protocol: search, then trials."""
 
 from collections.abc import Sequence
-from itertools import chain
 
 from activebias.commands.running import run
 from activebias.commands.shared import print_json, show
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
-from activebias.lab.notes import notes
+from activebias.lab.experiment.results import TrialResult
 from activebias.lab.peer_table import protocol_json
 from activebias.lab.protocol import Protocol, Unit, run_protocol
 from activebias.lab.searched_table import searched
@@ -25,20 +24,18 @@ def compare_searched(
     spread: Spread | None = None,
 ) -> None:
     """Search the settings of every method, train the trials, and print the table."""
-
     protocol = Protocol.of(recipe, names)
 
     def train(unit: Unit) -> bool:
-        searches = unit.seeds == protocol.search_seeds
-        run(
-            unit.recipe,
-            unit.sides,
-            unit.seeds,
-            place,
-            quiet=quiet or as_json,
-            spread=spread,
-            searches=searches,
-        )
+        searches = unit.recipe == protocol.searched
+        settings = {(side.name, side.rule): side.setting for side in unit.sides}
+
+        def named(result: TrialResult) -> str:
+            which = "search" if searches else f"trial {result.seed}"
+            setting = settings[result.method, result.rule].shown(recipe.optimiser.learning_rate)
+            return f"{which}, {result.method} ({setting})"
+
+        run(unit.recipe, unit.sides, unit.seeds, place, quiet=quiet or as_json, spread=spread, named=named)
         return True
 
     run_protocol(protocol, seeds, place, train)
@@ -46,8 +43,7 @@ def compare_searched(
         print_json(protocol_json(protocol, place.store))
         return
     found = searched(protocol, place.store)
-    results = list(chain(*protocol.results(place.store).values()))
     show(found.table.to_rich())
-    for line in (*found.notes, *notes(protocol.recipe, results), "", found.conclusion):
+    for line in (*found.notes, "", found.conclusion):
         show(line)
     show(f"Results: {place.store.path(recipe.name)}.")

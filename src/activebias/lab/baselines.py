@@ -9,19 +9,10 @@ from activebias.lab.significance import (
     BASELINES,
     Comparison,
     baseline_of,
+    compared,
     draws,
-    estimate,
-    holm,
     our_finding,
-    paired_t_test,
-    signed_rank_test,
 )
-
-
-def _with_baseline(methods: Collection[str]) -> list[tuple[str, str]]:
-    """Return every method that has a baseline among the methods, with that baseline."""
-    found = [(name, baseline_of(name, methods)) for name in methods]
-    return [(name, baseline) for name, baseline in found if baseline is not None]
 
 
 def without_baseline(methods: Collection[str]) -> str:
@@ -46,53 +37,6 @@ def halves(name: str) -> tuple[str, ...]:
     """
     method, _, peer = name.partition("+")
     return (method, peer) if method in ALL_METHODS and peer in PEERS else ()
-
-
-def compared(
-    values: Mapping[str, Mapping[int, float]],
-    sides: Sequence[tuple[str, str]],
-    *,
-    overlap: float = 0.0,
-    by_ranks: Collection[str] = (),
-) -> list[Comparison]:
-    """Compare sides with other sides, all of them under one correction by Holm.
-
-    Args:
-        values: the errors by side and seed.
-        sides: each side with the side that it is compared with.
-        overlap: as in `paired_t_test`.
-        by_ranks: sides with a failed trial, which would decide a t-test: they are tested by ranks.
-    """
-    tests = {
-        f"{side} {other}": signed_rank_test(values[side], values[other])
-        if {side, other} & {*by_ranks}
-        else paired_t_test(values[side], values[other], overlap=overlap)
-        for side, other in sides
-    }
-    corrected = holm({names: test.p_value for names, test in tests.items()})
-    return [
-        Comparison(
-            side,
-            len(values[side]),
-            *estimate(values[side].values()),
-            baseline=other,
-            test=tests[f"{side} {other}"],
-            p_holm=corrected[f"{side} {other}"],
-        )
-        for side, other in sides
-    ]
-
-
-def against_baselines_of(
-    values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0, by_ranks: Collection[str] = ()
-) -> list[Comparison]:
-    """Compare every side with its baseline; a side without a baseline has no test. See `compared`."""
-    tested = compared(values, _with_baseline(values), overlap=overlap, by_ranks=by_ranks)
-    found = {item.method: item for item in tested}
-    return [
-        found.get(name) or Comparison(name, len(errors), *estimate(errors.values()), None, None, None)
-        for name, errors in values.items()
-    ]
 
 
 def against_halves(
@@ -130,8 +74,11 @@ def _clause(item: Comparison) -> str:
     return f"is {our_finding(item)} than {item.baseline} by {difference_text(item)}"
 
 
-def difference_text(item: Comparison) -> str:
-    """Return the size of a difference that was found, with its standard error and p-value."""
+def difference_text(item: Comparison, number: str = "") -> str:
+    """Return the size of a difference that was found, with its standard error and p-value.
+
+    `number` is the number of trials or splits in words, and stands before the p-value.
+    """
     assert item.test is not None
     assert item.test.difference is not None
     assert item.p_holm is not None
@@ -139,4 +86,5 @@ def difference_text(item: Comparison) -> str:
     decimals = 2 if (stderr or 0) < 0.1 else 1
     p_value = f"p = {item.p_holm:.2g}" if item.p_holm >= 0.001 else "p < 0.001"
     error = "" if stderr is None else f" ± {stderr:.{decimals}f}"
-    return f"{abs(item.test.difference):.{decimals}f}{error} points ({p_value})"
+    noted = ", ".join(filter(None, (number, p_value)))
+    return f"{abs(item.test.difference):.{decimals}f}{error} points ({noted})"

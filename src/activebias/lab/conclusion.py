@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from activebias.lab.baselines import against_halves, halves_text, without_baseline
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import display_name
-from activebias.lab.significance import Comparison, against_baselines, by_method, our_finding
+from activebias.lab.significance import Comparison, against_baselines_of, by_method, our_finding
 
 
 def conclusion(results: Sequence[TrialResult], named: Callable[[str], str] = display_name) -> str:
@@ -13,8 +13,8 @@ def conclusion(results: Sequence[TrialResult], named: Callable[[str], str] = dis
 
     `named` gives the name of a method in the sentence.
     """
-    pairs = against_halves(by_method(results, "best_test_error"))
-    return conclusion_of(against_baselines(results), pairs, named, "best test error")
+    values = by_method(results, "best_test_error")
+    return conclusion_of(against_baselines_of(values), against_halves(values), named, "best test error")
 
 
 def conclusion_of(

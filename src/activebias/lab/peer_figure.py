@@ -78,7 +78,7 @@ def _draw_row(axes: "Axes", protocol: Protocol, store: ResultStore, sides: Seque
     number = max(map(len, results.values()))
     title = fill(f"{protocol.recipe.title}, n = {number}", 48)
     axes.set_title(title, loc="left", fontsize=10, color=INK)
-    axes.set_xlabel("100 - F1 (%)" if protocol.recipe.metric != "error" else "test error (%)", color=INK)
+    axes.set_xlabel(f"{protocol.recipe.measure} (%)", color=INK)
 
 
 def _draw_side(axes: "Axes", place: int, name: str, results: Sequence[TrialResult], failed: int) -> None:

@@ -1,18 +1,19 @@
 """What `activebias compare RECIPE --search` prints: settings, errors, tests, budgets and a conclusion."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import NamedTuple
 
-from activebias.lab.baselines import against_baselines_of, against_halves
+from activebias.lab.baselines import against_halves
 from activebias.lab.conclusion import conclusion_of
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.store import ResultStore
+from activebias.lab.notes import notes
 from activebias.lab.peer_table import errors_by_seed, failed_notes, num_failed
 from activebias.lab.protocol import RATES, Chosen, Protocol
 from activebias.lab.result_tables import Cell, TextTable, listing
-from activebias.lab.significance import Comparison
+from activebias.lab.significance import Comparison, against_baselines_of
 
-_COLUMNS = ("method", "setting", "n", "test error %", "- baseline", "p Holm", "searched")
 _NOTHING = "–"
 
 
@@ -30,22 +31,28 @@ def searched(protocol: Protocol, store: ResultStore) -> Searched:
     errors = errors_by_seed(results)
     failed = {name for name, number in num_failed(results).items() if number}
     items = against_baselines_of({name: errors[name] for name in protocol.names}, by_ranks=failed)
-    rate = protocol.recipe.optimiser.learning_rate
+    recipe = protocol.recipe
     table = TextTable(
-        f"{protocol.recipe.name}: {protocol.recipe.title}",
-        _COLUMNS,
-        tuple(_line(item, chosen[item.method], rate) for item in items),
+        f"{recipe.name}: {recipe.title}",
+        ("method", "setting", "n", f"{recipe.measure} %", "- baseline", "p Holm", "searched"),
+        tuple(_line(item, chosen[item.method], recipe.optimiser.learning_rate, failed) for item in items),
         (),
     )
-    notes = [*_notes(protocol, chosen, results, items), *failed_notes(results, str)]
+    sentences = [
+        *_notes(protocol, chosen, results, items),
+        *failed_notes(results, str),
+        *notes(recipe, list(chain(*results.values()))),
+    ]
     pairs = against_halves(errors, by_ranks=failed)
-    return Searched(table, notes, conclusion_of(items, pairs, str, "test error"))
+    return Searched(table, sentences, conclusion_of(items, pairs, str, recipe.measure))
 
 
-def _line(item: Comparison, chosen: Chosen, rate: float) -> tuple[Cell, ...]:
+def _line(item: Comparison, chosen: Chosen, rate: float, failed: Collection[str]) -> tuple[Cell, ...]:
     test, difference, p_value = item.test, _NOTHING, _NOTHING
     if test is not None and test.difference is not None:
-        difference = f"{test.difference:+.2f}" + ("" if test.stderr is None else f" ± {test.stderr:.2f}")
+        median = "med " if {item.method, item.baseline} & {*failed} else ""
+        difference = f"{median}{test.difference:+.2f}"
+        difference += "" if test.stderr is None else f" ± {test.stderr:.2f}"
     if item.p_holm is not None:
         p_value = "< 0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}"
     error = f"{item.mean:.2f}" + ("" if item.stderr is None else f" ± {item.stderr:.2f}")
@@ -71,7 +78,7 @@ def _notes(
     seeds = sorted({result.seed for group in results.values() for result in group})
     trials = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     searched_on = listing(list(map(str, protocol.search_seeds)))
-    notes = [
+    sentences = [
         f"Search: every method was trained with the learning rates {rates}, a peer also with each value of "
         f"its parameter. Seed {searched_on}, {protocol.searched.epochs} epochs. The lowest error on the "
         f"validation part decided: {100 * (recipe.validation or 0):.0f} % of the training data. "
@@ -80,10 +87,10 @@ def _notes(
         "is that of the epoch with the lowest validation error, mean ± standard error over n trials.",
     ]
     if any(item.significant for item in items):
-        notes.append("*: differs from its baseline, p < 0.05 (paired test, Holm's correction).")
+        sentences.append("*: differs from its baseline, p < 0.05 (paired test, Holm's correction).")
     ends = [name for name, each in chosen.items() if each.side.setting.rate in (min(RATES), max(RATES))]
     if ends:
-        notes.append(
+        sentences.append(
             f"{listing(ends)}: the lowest or the highest rate was best, and a better rate may lie beyond."
         )
-    return notes
+    return sentences

@@ -240,27 +240,58 @@ def by_method(results: Iterable[TrialResult], metric: str) -> dict[str, dict[int
     return {method: values[method] for method in in_order(values)}
 
 
-def against_baselines(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
-    """Compare every method with its baseline, in the paper's order."""
-    values = by_method(results, metric)
-    baselines = {method: baseline_of(method, values) for method in values}
+def compared(
+    values: Mapping[str, Mapping[int, float]],
+    sides: Sequence[tuple[str, str]],
+    *,
+    overlap: float = 0.0,
+    by_ranks: Collection[str] = (),
+) -> list[Comparison]:
+    """Compare sides with other sides, all of them under one correction by Holm.
+
+    Args:
+        values: the errors by side and seed.
+        sides: each side with the side that it is compared with.
+        overlap: as in `paired_t_test`.
+        by_ranks: sides with a failed trial, which would decide a t-test: they are tested by ranks.
+    """
     tests = {
-        method: paired_t_test(values[method], values[baseline])
-        for method, baseline in baselines.items()
-        if baseline is not None
+        f"{side} {other}": signed_rank_test(values[side], values[other])
+        if {side, other} & {*by_ranks}
+        else paired_t_test(values[side], values[other], overlap=overlap)
+        for side, other in sides
     }
-    corrected = holm({method: test.p_value for method, test in tests.items()})
+    corrected = holm({names: test.p_value for names, test in tests.items()})
     return [
         Comparison(
-            method,
-            len(numbers),
-            *estimate(numbers.values()),
-            baseline=baselines[method],
-            test=tests.get(method),
-            p_holm=corrected.get(method),
+            side,
+            len(values[side]),
+            *estimate(values[side].values()),
+            baseline=other,
+            test=tests[f"{side} {other}"],
+            p_holm=corrected[f"{side} {other}"],
         )
-        for method, numbers in values.items()
+        for side, other in sides
     ]
+
+
+def against_baselines_of(
+    values: Mapping[str, Mapping[int, float]], *, overlap: float = 0.0, by_ranks: Collection[str] = ()
+) -> list[Comparison]:
+    """Compare every side with its baseline; a side without a baseline has no test. See `compared`."""
+    baselines = [(name, baseline_of(name, values)) for name in values]
+    sides = [(name, baseline) for name, baseline in baselines if baseline is not None]
+    tested = compared(values, sides, overlap=overlap, by_ranks=by_ranks)
+    found = {item.method: item for item in tested}
+    return [
+        found.get(name) or Comparison(name, len(errors), *estimate(errors.values()), None, None, None)
+        for name, errors in values.items()
+    ]
+
+
+def against_baselines(results: Iterable[TrialResult], metric: str = "best_test_error") -> list[Comparison]:
+    """Compare every method with its baseline, in the paper's order."""
+    return against_baselines_of(by_method(results, metric))
 
 
 def apart(first: Estimate, second: Estimate) -> int:

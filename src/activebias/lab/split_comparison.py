@@ -19,7 +19,7 @@ from activebias.lab.experiment.splitting import Split, split_rows
 from activebias.lab.protocol import RATES, candidates
 from activebias.lab.result_tables import Cell, TextTable, listing
 from activebias.lab.significance import Comparison, our_finding
-from activebias.lab.split_trials import best_by_method, measure_of, run_splits
+from activebias.lab.split_trials import best_by_method, run_splits
 from activebias.lab.split_verdict import (
     POWER,
     SplitVerdict,
@@ -111,7 +111,7 @@ class SplitComparison:
         }
 
     def _usual_setting(self, method: str) -> tuple[Setting, int]:
-        """Return the setting of a method in most splits, and their number."""
+        """Return the most frequent setting of a method, and the number of its splits."""
         counts = Counter(setting for result, setting in self._pairs() if result.method == method)
         return counts.most_common(1)[0]
 
@@ -169,7 +169,7 @@ class SplitComparison:
             budgets.setdefault(len(RATES) * (len(peer.values) if peer else 1), []).append(name)
         budget = ", ".join(f"{number} for {listing(names)}" for number, names in sorted(budgets.items()))
         notes = [
-            "Setting: that of most splits. In every split each method was trained with the learning rate"
+            "Setting: the most frequent. In every split each method was trained with the learning rate"
             f"{' ×' if given is None else 's'} {rates}, and a peer also with each value of its parameter. "
             f"Trainings a split: {budget}. The setting with the lowest validation error of the split counts.",
         ]
@@ -262,7 +262,7 @@ def compare_splits(
         split=recipe.split,
         num_wanted=recipe.trials,
         sizes=(len(parts.train), len(parts.validation), len(parts.test)),
-        measure=measure_of(recipe),
+        measure=recipe.measure,
         store=place.store.path(recipe.name),
         warnings=_memorisation(results),
         examples=examples,

@@ -32,9 +32,9 @@ def split_figure(comparison: "SplitComparison") -> "Figure":
 def _draw_differences(axes: "Axes", comparison: "SplitComparison", tested: list[Comparison]) -> None:
     errors = {
         name: {each.seed: each.chosen_test_error for each in comparison.results if each.method == name}
-        for name in {result.method for result in comparison.results}
+        for name in in_order(result.method for result in comparison.results)
     }
-    styles = styles_of(in_order(errors))
+    styles = styles_of(errors)
     for place, item in enumerate(tested):
         assert item.baseline is not None
         assert item.test is not None
@@ -49,10 +49,7 @@ def _draw_differences(axes: "Axes", comparison: "SplitComparison", tested: list[
         )
     axes.axvline(0, color=FAINT, linewidth=1, zorder=-1)
     plain_axes(axes, grid="x")
-    axes.set_yticks(
-        range(len(tested)),
-        [f"{item.method} - {item.baseline}" for item in tested],
-    )
+    axes.set_yticks(range(len(tested)), [f"{item.method} - {item.baseline}" for item in tested])
     axes.set_ylim(max(len(tested), 1) - 0.5, -0.5)
     axes.set_xlabel(f"difference in {comparison.measure} (points); below 0 is better", color=INK)
     axes.set_title("each split, mean and 95 % interval", loc="left", fontsize=10, color=INK)

@@ -23,11 +23,6 @@ _SECONDS_BETWEEN_LINES: Final = 15.0
 _GRACE: Final = 1.25
 
 
-def measure_of(recipe: Recipe) -> str:
-    """Return what the test part measures."""
-    return "test error" if recipe.metric == "error" else "100 - F1"
-
-
 def best_by_method(results: Iterable[TrialResult]) -> list[TrialResult]:
     """Return one result for every split and method: that with the lowest validation error, else the first."""
     best: dict[tuple[int, str], TrialResult] = {}
@@ -225,7 +220,7 @@ def _shown(
             best = best_by_method(filter(None, found))
             texts = ", ".join(f"{each.method} {each.chosen_test_error:.1f}" for each in best)
             progress.log(
-                f"{recipe.name}, split {result.seed + 1}: {measure_of(recipe)} {texts} % "
+                f"{recipe.name}, split {result.seed + 1}: {recipe.measure} {texts} % "
                 f"({finished} of {recipe.trials} splits{progress.and_left()})"
             )
 

@@ -5,18 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from activebias.internal import FEW_EPOCHS, memorises
-from activebias.lab.baselines import (
-    against_baselines_of,
-    against_halves,
-    difference_text,
-    halves_text,
-    without_baseline,
-)
+from activebias.lab.baselines import against_halves, difference_text, halves_text, without_baseline
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import listing
 from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
+    against_baselines_of,
     in_order,
     our_finding,
 )
@@ -79,8 +74,8 @@ class SplitVerdict:
 
     def _found(self, item: Comparison) -> str:
         verb = "lowers" if _difference(item) < 0 else "raises"
-        text = difference_text(item).replace("(", f"({self.num_splits} splits, ")
-        return f"{item.method} {verb} the error of {item.baseline} by {text}"
+        size = difference_text(item, f"{self.num_splits} splits")
+        return f"{item.method} {verb} the error of {item.baseline} by {size}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of every method, for JSON."""

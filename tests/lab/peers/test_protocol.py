@@ -11,6 +11,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from activebias.cli import app
+from activebias.commands.searching import compare_searched
 from activebias.lab import Place, get_recipe, run_trials
 from activebias.lab.data import Dataset, Examples
 from activebias.lab.experiment.prepared import load_data, prepare
@@ -146,6 +147,23 @@ def test_a_search_without_scan_says_what_is_not_compared(trained):
         "There is nothing to compare: wtc and gce have no baseline. Add scan to the methods."
     )
     assert [row[0].text for row in found.table.rows] == ["wtc", "gce"]
+
+
+def test_a_search_says_what_it_measures_and_marks_the_median_of_a_failed_side(trained, monkeypatch):
+    protocol, place, _ = trained
+    chosen, results = protocol.chosen(place.store), protocol.results(place.store)
+    first, *others = results["gce"]
+    results["gce"] = [replace(first, test_error=[99.0] * 5), *others]
+    monkeypatch.setattr(Protocol, "chosen", lambda *_: chosen)
+    monkeypatch.setattr(Protocol, "results", lambda *_: results)
+    tagging = replace(protocol, recipe=replace(protocol.recipe, metric="entity F1"))
+    table, notes, conclusion = searched(tagging, place.store)
+    assert table.columns[3] == "100 - F1 %"
+    assert "% 100 - F1, mean of 3 trials" in conclusion
+    differences = {row[0].text: row[4].text for row in table.rows}
+    assert re.fullmatch(r"med [+-][\d.]+", differences["gce"])
+    assert re.fullmatch(r"[+-][\d.]+ ± [\d.]+", differences["wtc"])
+    assert any(note.startswith("Failed trials: gce 1 of 3") for note in notes)
 
 
 def test_auto_learns_from_the_part_that_decides(tmp_path, monkeypatch):
@@ -377,6 +395,17 @@ def test_the_command_searches(tmp_path):
     assert "wtc+sce" in plain.output
     wrong = CliRunner().invoke(app, ["compare", "digits", "--methods", "scan,gcee", *options])
     assert wrong.exit_code == 2
+
+
+def test_progress_and_table_name_the_same_rates(tmp_path, capsys):
+    """A third of 3e-5 is 1e-05; the rule of a result has 0.333."""
+    recipe = digits(optimiser=replace(get_recipe("digits").optimiser, learning_rate=3e-5))
+    compare_searched(recipe, ["scan", "wtc"], range(2), Place(tmp_path), as_json=False, quiet=False)
+    printed = capsys.readouterr()
+    for rate in ("1e-05", "3e-05", "9e-05", "0.0003"):
+        assert f"digits, search, wtc (rate {rate}): lowest validation error" in printed.err
+    assert re.search(r"digits, trial 1, wtc \(rate (1e-05|3e-05|9e-05|0.0003)\): lowest", printed.err)
+    assert "the learning rates 1e-05, 3e-05, 9e-05 and 0.0003," in " ".join(printed.out.split())
 
 
 def test_trials_with_the_seed_of_the_search_are_refused_before_anything_is_trained(tmp_path):

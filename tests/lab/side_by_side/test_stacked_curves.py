@@ -34,6 +34,7 @@ def test_curves_side_by_side_are_those_of_single_runs(name, method, monkeypatch)
         pytest.skip("the words of a sentence train together: nothing to draw")
     # The data sets are so small that learning would cost too much in most epochs.
     monkeypatch.setattr("activebias.learning.PART", 2.0)
+    monkeypatch.setattr("activebias.evidence.LARGEST_STEPS", 0.8)  # the steps of every model are limited
     recipe, prepared = learnable(name)
     methods = [get_method(method), get_method("wtc" if method == "auto" else "stc")]
     run = together(recipe, prepared, methods)
@@ -44,8 +45,11 @@ def test_curves_side_by_side_are_those_of_single_runs(name, method, monkeypatch)
         while alone.epoch < recipe.epochs:
             alone.train_epoch()
         assert_same(run, position, alone, tolerance=1e-3)
+        factor = run.memory.factors[position].item()
+        assert factor < 1 if each.learns else factor == 1
         if each.learns:
             curve = alone.bias._memory.curve
+            assert factor == pytest.approx(float(curve.factor), rel=1e-3)
             assert curve.num_learnt > 1
             assert alone.model.training  # as after an epoch without learning
             ours = run.memory.curves[position]
@@ -58,6 +62,7 @@ def test_curves_side_by_side_are_those_of_single_runs(name, method, monkeypatch)
 
 def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
     monkeypatch.setattr("activebias.learning.PART", 2.0)
+    monkeypatch.setattr("activebias.evidence.LARGEST_STEPS", 0.8)
     recipe, prepared = learnable("qt-cnn")
     trials = TrialData(recipe, prepared, SEEDS, CPU)
     lanes = [Lane(seed, get_method(name)) for name in ("auto", "scan") for seed in SEEDS]
@@ -86,6 +91,9 @@ def test_a_resumed_group_and_a_part_of_it_learn_on(monkeypatch):
     torch.testing.assert_close(part.curves.evidence.total[0], run.curves.evidence.total[1])
     torch.testing.assert_close(again.memory.curves, run.memory.curves)
     torch.testing.assert_close(again.memory.scores, run.memory.scores)
+    torch.testing.assert_close(again.memory.factors, run.memory.factors)
+    assert (state["memory"]["factors"].squeeze(1) < 1).tolist() == [True, True, False, False]
+    torch.testing.assert_close(part.memory.factors, run.memory.factors[[1, 3]], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(part.memory.curves[0], run.memory.curves[1], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(part.memory.scores[0], run.memory.scores[1], rtol=1e-4, atol=1e-5)
 

@@ -181,6 +181,11 @@ class Recipe:
                 f"{self.last_train_errors}."
             )
 
+    @property
+    def measure(self) -> str:
+        """What the test part measures, in per cent."""
+        return "test error" if self.metric == "error" else "100 - F1"
+
     def has_train_error(self, epoch: int) -> bool:
         """Return whether the training set is evaluated after a 0-based epoch."""
         last = self.epochs if self.last_train_errors is None else self.last_train_errors
