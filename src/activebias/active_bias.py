@@ -44,7 +44,8 @@ class ActiveBias:
         window: how many of the latest entries count; None for all.
         remove_outliers: leave out the entries far from an instance's mean, as the paper does.
         storage: "float32", or "float16" for half the memory at the same ranking of instances.
-        max_weight: the largest weight of an instance; the mean weight stays 1. None for no bound.
+        max_weight: the largest weight of an instance; the mean weight stays 1 (of `auto`: before
+            its factor). None for no bound.
         multi_label: an instance is a pair of an example and a class; `num_instances` counts the examples.
         device: the device of history and scores. Give the model's: a step waits for another device.
         seed: the seed of the order of instances; no global random state is used.
