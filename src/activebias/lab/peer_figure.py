@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PANELS_A_LINE: Final = 3
 _METHOD, _PEER, _PAIR = "#8a4fbf", "#0072b2", "#00795a"
-_KEY: Final = (("the paper's methods", _METHOD), ("peers", _PEER), ("method and peer", _PAIR))
+_KEY: Final = (("methods (auto is ours)", _METHOD), ("peers", _PEER), ("method and peer", _PAIR))
 
 
 def peer_figure(protocols: Sequence[Protocol], store: ResultStore) -> "Figure":
