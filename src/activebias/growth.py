@@ -97,7 +97,7 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             # The new instances have the scores of a curve that has learnt nothing.
             means = means_of(memory)
             follow_curve(memory, curve, means)
-            if curve.last_epoch is not None:
+            if curve.last_epoch is not None or float(curve.factor) < 1:
                 limit_steps(memory, curve, means)
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None

@@ -173,9 +173,9 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
 
 
 def step_factor_of(bias: "ActiveBias") -> float:
-    """Return the factor of all weights in this epoch, which limits the steps; 1 without a curve."""
+    """Return the factor of all weights in this epoch, which limits the steps; 1 without emphasis."""
     curve = bias._memory.curve
-    return 1.0 if curve is None else float(curve.factor)
+    return float(curve.factor) if curve is not None and bias.emphasises else 1.0
 
 
 def has_learnt(bias: "ActiveBias") -> bool:
@@ -234,13 +234,15 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     memory, epoch = bias._memory, bias._require_epoch()
     curve = memory.curve
     assert curve is not None
-    if not bias._validation.burn_in_is_over(epoch + 1) or curve.last_epoch == epoch:
+    lasts = bias.burn_in_end is None  # an automatic burn-in, which the next `set_epoch` may end
+    if not (lasts or bias._validation.burn_in_is_over(epoch + 1)) or curve.last_epoch == epoch:
         return
     means = means_of(memory)
     members = Members.of(means)
     cost = cost_of(int(members.number.clamp(max=MEMBERS).sum()), sources.num_validation)
     passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
-    if not 0 <= passed < rounds_between(cost, sources.num_training):  # negative: the epochs began again
+    # Negative: the epochs began again.
+    if not (lasts or 0 <= passed < rounds_between(cost, sources.num_training)):
         _learn_rounds(bias, sources, members, epoch)
         follow_curve(memory, curve, means)
     limit_steps(memory, curve, means)
