@@ -3,6 +3,7 @@
 import copy
 import math
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -172,6 +173,31 @@ def test_a_run_resumed_without_a_learnt_curve_is_warned():
     resumed.bias.load_state_dict(run.bias.state_dict())
     with pytest.warns(UserWarning, match="has learnt nothing, so it emphasises by the rule"):
         resumed.bias.set_epoch(5)
+
+
+def test_epochs_without_learning_on_are_told_once():
+    """The curve and the limit of the steps would stay those of an earlier epoch, without a word."""
+    run = Training(burn_in=1).epochs(0, 3)
+    for epoch in (3, 4, 5):
+        if epoch == 5:
+            run.bias.grow(NUM_TRAINING + 1)
+        told = pytest.warns(UserWarning, match=r"as it did after epoch 2, .* `bias\.learn\(model, training_s")
+        with told if epoch == 4 else nullcontext():
+            run.bias.set_epoch(epoch)
+        run.bias.record([0], [0.5])
+    resumed = Training(burn_in=1)
+    resumed.epochs(0, 3).bias.load_state_dict(Training(burn_in=1).epochs(0, 6).bias.state_dict())
+    resumed.bias.record([0], [0.5])
+    resumed.bias.set_epoch(6)  # `bias.learn` was called before the state was saved
+
+
+def test_a_warning_stays_the_only_one_when_the_data_set_grows():
+    bias = ab.ActiveBias("auto", num_instances=4, num_classes=2)
+    bias.set_epoch(0)
+    for epoch in (1, 2):
+        with pytest.warns(UserWarning, match="has learnt nothing") if epoch == 1 else nullcontext():
+            bias.set_epoch(epoch)
+        bias.grow(4 + epoch)
 
 
 def test_the_training_set_as_validation_set_is_told():

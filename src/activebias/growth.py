@@ -90,6 +90,7 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             remove_outliers=bias.remove_outliers,
             max_weight=bias.max_weight,
         )
+        memory.curve = bias._memory.curve  # which knows whether it has warned
         memory.load_state_dict(
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True
         )

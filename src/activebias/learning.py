@@ -193,15 +193,21 @@ def weights_at(bias: "ActiveBias", means: Sequence[float]) -> list[float]:
 
 
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
-    """Warn once if `auto` has emphasised a whole epoch without having learnt."""
+    """Warn once if `auto` has emphasised a whole epoch without having learnt, or without learning on."""
     curve, begin = bias._memory.curve, bias.burn_in_end
     emphasised = bias.epoch is not None and begin is not None and epoch > begin
-    if curve is None or curve.last_epoch is not None or curve.has_warned or not emphasised:
+    if curve is None or curve.has_warned or not emphasised:
+        return
+    if curve.last_epoch is None:
+        state = "has learnt nothing, so it emphasises by the rule p̄ (1 - p̄)"
+    elif curve.called is not None and curve.called != bias.epoch and bias._order.recorded:
+        state = f"emphasises as it did after epoch {curve.called}, and limits its steps as it did then"
+    else:
         return
     curve.has_warned = True
     warnings.warn(
-        f"Method {bias.method.name!r} has learnt nothing, so it emphasises by the rule p̄ (1 - p̄): call "
-        "`bias.learn(model, training_set, validation_set)` after every epoch.",
+        f"Method {bias.method.name!r} {state}: call `bias.learn(model, training_set, validation_set)` after "
+        "every epoch.",
         stacklevel=3,
     )
 
@@ -234,6 +240,7 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     memory, epoch = bias._memory, bias._require_epoch()
     curve = memory.curve
     assert curve is not None
+    curve.called = epoch
     lasts = bias.burn_in_end is None  # an automatic burn-in, which the next `set_epoch` may end
     if not (lasts or bias._validation.burn_in_is_over(epoch + 1)) or curve.last_epoch == epoch:
         return
