@@ -204,9 +204,20 @@ def test_the_training_set_as_validation_set_is_told():
     run = Training(burn_in=0)
     run.bias.set_epoch(0)
     picked = DataLoader(run.train, 7, sampler=SubsetRandomSampler(range(9)))
-    for validation in (DataLoader(run.train, 7), picked):
-        with pytest.warns(UserWarning, match="`validation` is the training set or a part of it"):
-            run.bias.learn(run.model, run.loader, validation)
+    both = run.train + run.validation
+    first = Subset(both, range(NUM_TRAINING))
+    part, leaked = Subset(run.train, range(9)), Subset(both, range(NUM_TRAINING - 1, NUM_TRAINING + 100))
+    for training, validation in (
+        (run.loader, DataLoader(run.train, 7)),
+        (run.loader, picked),
+        (run.loader, part),
+        (first, both),
+        (first, leaked),
+        (first, DataLoader(Subset(leaked, [5, 0]), 7)),
+    ):
+        with pytest.warns(UserWarning, match="`validation` has examples of the training set, and"):
+            run.bias.learn(run.model, training, validation)
+    run.bias.learn(run.model, first, Subset(leaked, range(1, 90)))
 
 
 def test_epochs_that_begin_again_learn():
@@ -227,7 +238,7 @@ def test_sparse_gradients_and_inference_mode():
         bias.record(range(20), torch.linspace(0, 1, 20))
         model.sparse = sparse
         with torch.inference_mode(sparse):
-            bias.learn(model, data, Subset(data, range(20)))
+            bias.learn(model, data, TensorDataset(*data.tensors))
         curves_of.append(bias.curve()[1])
     torch.testing.assert_close(*curves_of)
 

@@ -17,7 +17,7 @@ from activebias.curve import Curve, in_words
 from activebias.epoch_items import epoch_generator
 from activebias.evidence import FIRST_ROUNDS, between, is_usable, knot_means, step_factor
 from activebias.indexing import TokenIndex
-from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
+from activebias.learning_data import GIVE_FORWARD, Part, moved, share_examples, usual_forward
 from activebias.memory import InstanceMemory
 from activebias.statistics import Estimate, estimate
 
@@ -69,10 +69,10 @@ def learn_curve(
             f"Expected `training` to be the training set, {ordered} examples in the order of the index, but "
             f"got {len(parts[0].dataset)}{'' if tokens else '; in tagging, give `tokens=` too'}."
         )
-    if parts[0].dataset is parts[1].source:
+    if share_examples(*(part.dataset for part in parts)):
         warnings.warn(
-            "`validation` is the training set or a part of it, and its loss falls with every instance that "
-            "is memorised: give `bias.learn` examples that are not trained on.",
+            "`validation` has examples of the training set, and its loss falls with every instance that is "
+            "memorised: give `bias.learn` examples that are not trained on.",
             stacklevel=2,
         )
     device = parameters[0].device
