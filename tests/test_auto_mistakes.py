@@ -3,6 +3,7 @@
 import copy
 import math
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -174,13 +175,49 @@ def test_a_run_resumed_without_a_learnt_curve_is_warned():
         resumed.bias.set_epoch(5)
 
 
+def test_epochs_without_learning_on_are_told_once():
+    """The curve and the limit of the steps would stay those of an earlier epoch, without a word."""
+    run = Training(burn_in=1).epochs(0, 3)
+    for epoch in (3, 4, 5):
+        if epoch == 5:
+            run.bias.grow(NUM_TRAINING + 1)
+        told = pytest.warns(UserWarning, match=r"as it did after epoch 2, .* `bias\.learn\(model, training_s")
+        with told if epoch == 4 else nullcontext():
+            run.bias.set_epoch(epoch)
+        run.bias.record([0], [0.5])
+    resumed = Training(burn_in=1)
+    resumed.epochs(0, 3).bias.load_state_dict(Training(burn_in=1).epochs(0, 6).bias.state_dict())
+    resumed.bias.record([0], [0.5])
+    resumed.bias.set_epoch(6)  # `bias.learn` was called before the state was saved
+
+
+def test_a_warning_stays_the_only_one_when_the_data_set_grows():
+    bias = ab.ActiveBias("auto", num_instances=4, num_classes=2)
+    bias.set_epoch(0)
+    for epoch in (1, 2):
+        with pytest.warns(UserWarning, match="has learnt nothing") if epoch == 1 else nullcontext():
+            bias.set_epoch(epoch)
+        bias.grow(4 + epoch)
+
+
 def test_the_training_set_as_validation_set_is_told():
     run = Training(burn_in=0)
     run.bias.set_epoch(0)
     picked = DataLoader(run.train, 7, sampler=SubsetRandomSampler(range(9)))
-    for validation in (DataLoader(run.train, 7), picked):
-        with pytest.warns(UserWarning, match="`validation` is the training set or a part of it"):
-            run.bias.learn(run.model, run.loader, validation)
+    both = run.train + run.validation
+    first = Subset(both, range(NUM_TRAINING))
+    part, leaked = Subset(run.train, range(9)), Subset(both, range(NUM_TRAINING - 1, NUM_TRAINING + 100))
+    for training, validation in (
+        (run.loader, DataLoader(run.train, 7)),
+        (run.loader, picked),
+        (run.loader, part),
+        (first, both),
+        (first, leaked),
+        (first, DataLoader(Subset(leaked, [5, 0]), 7)),
+    ):
+        with pytest.warns(UserWarning, match="`validation` has examples of the training set, and"):
+            run.bias.learn(run.model, training, validation)
+    run.bias.learn(run.model, first, Subset(leaked, range(1, 90)))
 
 
 def test_epochs_that_begin_again_learn():
@@ -201,7 +238,7 @@ def test_sparse_gradients_and_inference_mode():
         bias.record(range(20), torch.linspace(0, 1, 20))
         model.sparse = sparse
         with torch.inference_mode(sparse):
-            bias.learn(model, data, Subset(data, range(20)))
+            bias.learn(model, data, TensorDataset(*data.tensors))
         curves_of.append(bias.curve()[1])
     torch.testing.assert_close(*curves_of)
 

@@ -48,6 +48,22 @@ def test_steps_are_limited_after_epochs_without_a_round(monkeypatch):
     assert steps(run.bias) == pytest.approx(LARGEST_STEPS, rel=1e-4)
 
 
+def test_the_first_epoch_after_an_automatic_burn_in_has_limited_steps():
+    """Only the beginning of this epoch tells that the burn-in is over; in it the rule p̄ (1 - p̄) holds."""
+    run = Training(share_wrong=0, rate=0.3, burn_in="auto")
+    for epoch in range(16):
+        run.epochs(epoch, epoch + 1)
+        run.bias.report_validation_error(0.5 - 0.01 * min(epoch, 12))
+        assert run.bias.metrics()["step_factor"] == run.bias.metrics()["weight_max"] == 1
+    run.bias.set_epoch(16)
+    assert run.bias.emphasises
+    assert run.curve.num_learnt == 0
+    assert run.bias.metrics()["step_factor"] < 0.9
+    assert steps(run.bias) == pytest.approx(LARGEST_STEPS, rel=1e-4)
+    run.bias.grow(NUM_TRAINING + 200)  # plain steps are larger with the new instances
+    assert run.bias.metrics()["step_factor"] > 0.95
+
+
 def test_the_factor_holds_for_a_whole_epoch_and_is_stored(tmp_path):
     run = Training(share_wrong=0).epochs(0, 20)
     factor = run.bias.metrics()["step_factor"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 import activebias as ab
 from activebias.learning import FIRST_ROUNDS
@@ -203,7 +203,7 @@ def learn_with_few_examples(rank, num_ranks, num_validation):
     bias.set_epoch(0)
     part = torch.arange(30)[rank::num_ranks]
     bias.record(part, torch.linspace(0, 1, 30)[part])
-    bias.learn(model, data, Subset(data, range(num_validation)))
+    bias.learn(model, data, TensorDataset(inputs[:num_validation], targets[:num_validation]))
     return bias.curve()[1].tolist()
 
 
@@ -226,7 +226,7 @@ def learn_in_wrappers(rank, num_ranks, compiled):
     bias.set_epoch(0)
     part = torch.arange(30)[rank::num_ranks]
     bias.record(part, torch.linspace(0, 1, 30)[part])
-    bias.learn(model, data, Subset(data, range(1)))
+    bias.learn(model, data, TensorDataset(inputs[:1], targets[:1]))
     return bias.curve()[1].tolist()
 
 

@@ -243,7 +243,10 @@ class ActiveBias:
         return self._memory.scores.values()
 
     def weights(self) -> torch.Tensor:
-        """Return the weights v of all instances as they stand; their mean is 1 for the W* methods."""
+        """Return the weights v of all instances as they stand; the mean of the W* methods is 1.
+
+        The weights of `auto` have this mean before its factor.
+        """
         self._require_epoch()
         every = torch.arange(self.num_instances, device=self.device)
         return as_tensor(self._memory.weight(native(every)))

@@ -79,7 +79,8 @@ class Curve:
         self.num_learnt = 0
         self.rule_share = torch.ones((), dtype=torch.float64, device="cpu")  # of the rule, in the scores
         self.last_epoch: int | None = None  # in which it learnt, or tried to
-        self.has_warned = False  # that it has learnt nothing
+        self.called: int | None = None  # the epoch of the latest `bias.learn` here; no state holds it
+        self.has_warned = False  # that it has learnt nothing, or does not learn on
 
     def __call__(self, estimate: Estimate) -> Array:
         """Return the scores, linear between the knots."""
@@ -153,3 +154,4 @@ class Curve:
         self.trust = Trust(robust, state["labels"].clone())
         self.rule_share = state["rule_share"].clone()
         self.num_learnt, self.last_epoch = state["num_learnt"], state["last_epoch"]
+        self.called = None

@@ -90,6 +90,7 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             remove_outliers=bias.remove_outliers,
             max_weight=bias.max_weight,
         )
+        memory.curve = bias._memory.curve  # which knows whether it has warned
         memory.load_state_dict(
             _enlarged(bias._memory.state_dict(waiting=True), memory.state_dict(waiting=True)), waiting=True
         )
@@ -97,7 +98,7 @@ def grow_to(bias: "ActiveBias", num_instances: int) -> None:
             # The new instances have the scores of a curve that has learnt nothing.
             means = means_of(memory)
             follow_curve(memory, curve, means)
-            if curve.last_epoch is not None:
+            if curve.last_epoch is not None or float(curve.factor) < 1:
                 limit_steps(memory, curve, means)
     bias.history, bias._memory, bias.num_instances = history, memory, num_instances
     bias._plan = None

@@ -17,7 +17,7 @@ from activebias.curve import Curve, in_words
 from activebias.epoch_items import epoch_generator
 from activebias.evidence import FIRST_ROUNDS, between, is_usable, knot_means, step_factor
 from activebias.indexing import TokenIndex
-from activebias.learning_data import GIVE_FORWARD, Part, moved, usual_forward
+from activebias.learning_data import GIVE_FORWARD, Part, moved, share_examples, usual_forward
 from activebias.memory import InstanceMemory
 from activebias.statistics import Estimate, estimate
 
@@ -69,10 +69,10 @@ def learn_curve(
             f"Expected `training` to be the training set, {ordered} examples in the order of the index, but "
             f"got {len(parts[0].dataset)}{'' if tokens else '; in tagging, give `tokens=` too'}."
         )
-    if parts[0].dataset is parts[1].source:
+    if share_examples(*(part.dataset for part in parts)):
         warnings.warn(
-            "`validation` is the training set or a part of it, and its loss falls with every instance that "
-            "is memorised: give `bias.learn` examples that are not trained on.",
+            "`validation` has examples of the training set, and its loss falls with every instance that is "
+            "memorised: give `bias.learn` examples that are not trained on.",
             stacklevel=2,
         )
     device = parameters[0].device
@@ -173,9 +173,9 @@ def _weights_and_share(bias: "ActiveBias") -> tuple[torch.Tensor, torch.Tensor, 
 
 
 def step_factor_of(bias: "ActiveBias") -> float:
-    """Return the factor of all weights in this epoch, which limits the steps; 1 without a curve."""
+    """Return the factor of all weights in this epoch, which limits the steps; 1 without emphasis."""
     curve = bias._memory.curve
-    return 1.0 if curve is None else float(curve.factor)
+    return float(curve.factor) if curve is not None and bias.emphasises else 1.0
 
 
 def has_learnt(bias: "ActiveBias") -> bool:
@@ -193,15 +193,21 @@ def weights_at(bias: "ActiveBias", means: Sequence[float]) -> list[float]:
 
 
 def warn_if_unlearnt(bias: "ActiveBias", epoch: int) -> None:
-    """Warn once if `auto` has emphasised a whole epoch without having learnt."""
+    """Warn once if `auto` has emphasised a whole epoch without having learnt, or without learning on."""
     curve, begin = bias._memory.curve, bias.burn_in_end
     emphasised = bias.epoch is not None and begin is not None and epoch > begin
-    if curve is None or curve.last_epoch is not None or curve.has_warned or not emphasised:
+    if curve is None or curve.has_warned or not emphasised:
+        return
+    if curve.last_epoch is None:
+        state = "has learnt nothing, so it emphasises by the rule p̄ (1 - p̄)"
+    elif curve.called is not None and curve.called != bias.epoch and bias._order.recorded:
+        state = f"emphasises as it did after epoch {curve.called}, and limits its steps as it did then"
+    else:
         return
     curve.has_warned = True
     warnings.warn(
-        f"Method {bias.method.name!r} has learnt nothing, so it emphasises by the rule p̄ (1 - p̄): call "
-        "`bias.learn(model, training_set, validation_set)` after every epoch.",
+        f"Method {bias.method.name!r} {state}: call `bias.learn(model, training_set, validation_set)` after "
+        "every epoch.",
         stacklevel=3,
     )
 
@@ -234,13 +240,16 @@ def learn_from(bias: "ActiveBias", sources: Sources) -> None:
     memory, epoch = bias._memory, bias._require_epoch()
     curve = memory.curve
     assert curve is not None
-    if not bias._validation.burn_in_is_over(epoch + 1) or curve.last_epoch == epoch:
+    curve.called = epoch
+    lasts = bias.burn_in_end is None  # an automatic burn-in, which the next `set_epoch` may end
+    if not (lasts or bias._validation.burn_in_is_over(epoch + 1)) or curve.last_epoch == epoch:
         return
     means = means_of(memory)
     members = Members.of(means)
     cost = cost_of(int(members.number.clamp(max=MEMBERS).sum()), sources.num_validation)
     passed = math.inf if curve.last_epoch is None else epoch - curve.last_epoch
-    if not 0 <= passed < rounds_between(cost, sources.num_training):  # negative: the epochs began again
+    # Negative: the epochs began again.
+    if not (lasts or 0 <= passed < rounds_between(cost, sources.num_training)):
         _learn_rounds(bias, sources, members, epoch)
         follow_curve(memory, curve, means)
     limit_steps(memory, curve, means)

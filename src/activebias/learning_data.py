@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import (
@@ -50,7 +51,6 @@ class Part:
                 f"Expected the samples of `{name}` to have no index, but got a {type(self.dataset).__name__} "
                 "of a data set that was given to `with_index`: call `with_index` last, or leave it out."
             )
-        self.source = self.dataset
         # The training set is read by the index, which counts all of it.
         sampler = getattr(data.batch_sampler, "sampler", None) if is_loader else None
         if name == "validation" and isinstance(sampler, SubsetRandomSampler):
@@ -66,6 +66,27 @@ class Part:
         if fetch := getattr(self.dataset, "__getitems__", None):  # as torch's DataLoader reads
             return self._collate(fetch(numbers))
         return self._collate([self.dataset[number] for number in numbers])
+
+
+def share_examples(one: Any, other: Any) -> bool:
+    """Return whether an example is in both data sets, as `Subset` tells.
+
+    >>> data = TensorDataset(torch.arange(9))
+    >>> share_examples(data, Subset(data, [3])), share_examples(Subset(data, [1, 2]), Subset(data, [3]))
+    (True, False)
+    """
+    (data, rows), (other_data, other_rows) = _origin(one), _origin(other)
+    if data is not other_data or rows is None or other_rows is None:
+        return data is other_data
+    return bool(np.isin(rows, other_rows).any())
+
+
+def _origin(dataset: Any) -> tuple[Any, Any]:
+    """Return the data set that a part of it is in, and the rows of the part; None for all rows."""
+    if not isinstance(dataset, Subset):
+        return dataset, None
+    (data, rows), chosen = _origin(dataset.dataset), np.asarray(dataset.indices)
+    return data, chosen if rows is None else rows[chosen]
 
 
 def usual_forward(model: nn.Module, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
