@@ -71,10 +71,17 @@ class SplitComparison:
 
     @property
     def next_step(self) -> str:
-        """How to train with the method of the lowest error, if it is better than its baseline; else empty."""
-        better = [item for item in self.judged.tested if our_finding(item) == "better"]
-        if not better:
+        """How to train with the best method that is better than its baseline, or to keep the baseline.
+
+        Empty if no method was tested, or if nothing was learned.
+        """
+        tested = [item for item in self.judged.tested if our_finding(item) is not None]
+        if all(item.mean == 100 for item in tested):
             return ""
+        better = [item for item in tested if our_finding(item) == "better"]
+        if not better:
+            baselines = listing(list(dict.fromkeys(str(item.baseline) for item in tested)))
+            return f"Next: keep {baselines}; docs/compare.md names what else to try."
         best = min(better, key=lambda item: item.mean).method
         setting, _ = self._usual_setting(best)
         return f"Next: in a loop of your own, train with {_recommendation(best, setting, self._given_rate)}."
