@@ -146,7 +146,8 @@ class SplitComparison:
         if self.num_splits < self.num_wanted:
             verb = "was" if self.num_splits == 1 else "were"
             notes.append(
-                f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes."
+                f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes: the "
+                "same call again trains further ones."
             )
         if any(item.significant for item in self.judged.items):
             notes.append("*: differs from its baseline, p < 0.05.")
