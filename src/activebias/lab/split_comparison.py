@@ -81,7 +81,8 @@ class SplitComparison:
         better = [item for item in tested if our_finding(item) == "better"]
         if not better:
             baselines = listing(list(dict.fromkeys(str(item.baseline) for item in tested)))
-            return f"Next: keep {baselines}; docs/compare.md names what else to try."
+            more = "use more splits, or " if self.num_splits < 10 else ""
+            return f"Next: {more}keep {baselines}; docs/compare.md names what else to try."
         best = min(better, key=lambda item: item.mean).method
         setting, _ = self._usual_setting(best)
         return f"Next: in a loop of your own, train with {_recommendation(best, setting, self._given_rate)}."
