@@ -327,6 +327,8 @@ def test_names_from_the_data_do_nothing_to_the_terminal(tmp_path):
         (["t.conll"], 2, "'t.conll' is a file: use `--conll t.conll`."),
         (["nowhere.csv"], 2, "There is no recipe, file or folder 'nowhere.csv': check the path"),
         (["taken"], 2, "'taken' is a folder: use `--images taken`."),
+        (["--csv", "none.csv", "--target", "a", "--method", "elr"], 2, "use `activebias compare`"),
+        (["digits", "--method", "scan,wtc"], 2, "'scan,wtc'. Did you mean 'scan'? For several methods"),
         (["taken/thesis.tex"], 2, "is a file: use `--csv taken/thesis.tex --target COLUMN` for a table, or"),
     ],
 )

@@ -51,6 +51,12 @@ def test_two_trials_that_differ_equally_are_not_one_trial():
     assert conclusion(one_in_common).startswith("Methods and baselines have fewer than two trials in common")
 
 
+def test_a_method_that_cannot_be_tested_is_named_beside_tested_ones():
+    text = conclusion(made_up(scan=[4.0, 5.0], wpv=[3.0, 4.0], wtc=[3.9, 4.5]))
+    assert "WTC (4.20) does not differ beyond chance" in text
+    assert ". Not tested: WPV (3.50). The difference to the baseline is the same number in all trials" in text
+
+
 def test_a_method_without_its_baseline_is_named():
     base = [5.0, 5.2, 4.9, 5.1]
     lower = [value - 1 - 0.02 * k for k, value in enumerate(base)]

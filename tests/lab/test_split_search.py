@@ -209,8 +209,20 @@ def test_the_next_step_names_the_rate_where_it_is_known():
 
 
 @pytest.mark.parametrize("difference", [2.0, 0.0])
-def test_no_next_step_without_a_gain(difference):
+def test_the_next_step_without_a_gain_is_the_baseline(difference):
     found = found_with("wtc", difference, Setting())
+    step = "keep scan; docs/compare.md names what else to try."
+    assert found.next_step == f"Next: use more splits, or {step}"
+    longer = [replace(each, seed=each.seed + 8) for each in found.results]
+    found = replace(found, results=(*found.results, *longer), settings=found.settings * 2)
+    assert found.next_step == f"Next: {step}"
+
+
+@pytest.mark.parametrize("splits", [[0], range(8)], ids=["one split", "nothing learned"])
+def test_no_next_step_where_the_verdict_asks_for_a_longer_comparison(splits):
+    found = found_with("wtc", 0.0, Setting())
+    results = [replace(each, test_error=[100.0]) for each in found.results if each.seed in splits]
+    found = replace(found, results=tuple(results), settings=found.settings[: len(results)])
     assert found.next_step == ""
     assert str(found).endswith(found.verdict)
 

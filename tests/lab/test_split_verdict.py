@@ -104,6 +104,15 @@ def test_no_difference_says_what_would_not_be_seen():
     assert 0.3 < gain < 1.0
 
 
+def test_a_smallest_gain_above_the_whole_error_is_no_limit_but_a_reason_for_more_splits():
+    verdict = judge(trials([3.0, -1.0]), OVERLAP)
+    assert verdict.smallest_gain["wtc"] > 10.25  # the mean error of scan
+    assert verdict.sentence() == (
+        "No difference seen: with 2 splits even an error of 0 would not be seen as a gain, so use more "
+        "splits or data."
+    )
+
+
 def test_a_method_without_its_baseline_is_named_and_not_counted_as_equal():
     same = [trial(name, k, 10.0 + k) for name in ("uni", "spv") for k in range(4)]
     text = judge([*same, *(trial("wtc", k, 3.0 + k) for k in range(4))], OVERLAP).sentence()

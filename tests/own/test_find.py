@@ -316,7 +316,8 @@ def test_the_target_may_be_a_number():
     [
         (np.zeros((9, 2)), {}, "exactly one of `labels` and `target`"),
         (np.zeros((9, 2)), {"labels": [1] * 8}, "Expected one label per row, 9 in all, but got 8"),
-        (np.zeros((9, 2)), {"target": "y"}, "Expected a table for `target`, but got ndarray"),
+        (np.zeros((9, 2)), {"target": "y"}, "Expected a table for `target`, .* but got ndarray: give"),
+        ("wine.csv", {"target": "y"}, "but got str: give `labels`, or read a file with pandas first"),
         (pd.DataFrame({"x": [1, 2]}), {"target": "y"}, "one of \\['x'\\], but got 'y'"),
         (np.zeros(9), {"labels": [1] * 9}, "ndarray of float64, shape \\(9,\\)"),
         ([[1, 2], [3]], {"labels": [1, 2]}, "rows of one length"),

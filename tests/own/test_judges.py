@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from activebias.own.judges import average_judges, epochs_that_count, fold_masks
 from activebias.own.tagged import read_tagged
 from activebias.own.train import build_run, train_own
 from activebias.runs import audit_run, read_run
-from activebias.runs.suspects import at_least, weak_judge
+from activebias.runs.suspects import at_least, judges_note, weak_judge
 from activebias.training.checkpoints import Checkpoint
 from activebias.training.evaluation import predict
 from activebias.training.examples import joined
@@ -164,6 +165,15 @@ def test_a_stopped_run_resumes(own, tmp_path, monkeypatch):
 def test_numbers_that_do_not_fit(wine, judges):
     with pytest.raises(ValueError, match=rf"`judges` to be 1, or from 3 to \d+, but got {judges}: .* 5 is a"):
         activebias.find_issues(*wine, judges=judges, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "named"),
+    [([4], "epoch 4"), ([4, 5, 6], "epochs 4 to 6"), ([4, 6], "2 of the epochs 4 to 6")],
+)
+def test_the_epochs_that_count_are_named(epochs, named):
+    info = SimpleNamespace(num_judges=3, judges={"epochs": epochs})
+    assert f"are averaged over {named}, in which" in judges_note(info)
 
 
 def test_by_command(tmp_path, monkeypatch):

@@ -107,5 +107,5 @@ def test_a_share_that_leaves_too_few_rows_to_train_on(wine, tmp_path):
 
 def test_columns_that_are_not_used_are_named_where_too_little_is_left(tmp_path):
     text = "\n".join(["x;k;y", *(f"{k}%;{k % 2};{'ab'[k % 2]}" for k in range(40))])
-    with pytest.raises(ValueError, match=r"on 2 classes: each class needs at least two\. Column 'x' looks"):
+    with pytest.raises(ValueError, match=r"classes need two or more each, but none has\. Column 'x' looks"):
         read(text, tmp_path, target="y")

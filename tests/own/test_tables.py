@@ -358,6 +358,7 @@ def test_numbers_as_labels(wine, tmp_path):
         (lambda frame: frame[["target"]].assign(a=1), "target", "'a' has only one value"),
         (lambda frame: frame[:0], "target", "has no rows"),
         (lambda frame: frame.iloc[[0, 177]], "target", "2 different examples are too few"),
+        (lambda frame: frame.iloc[[*range(12), 177]], "target", "13 diff.* on 2 classes: .* only one has"),
         (lambda frame: "", "target", "cannot be read as a table"),
         (lambda frame: 'a,b\n"1,2\n3', "target", "cannot be read as a table"),
         (lambda frame: "a,b,c\n1,2,x\n1,2,3,4,5,y\n", "c", "cannot be read as a table"),

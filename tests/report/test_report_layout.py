@@ -73,6 +73,9 @@ def test_a_row_has_its_number_and_a_class_name_one_line(page, tmp_path):
             [...table.querySelectorAll('td.class-name > .clamped')].map((node) => height(node) / one)]"""
     )
     assert texts
+    for width in (1366, 1280, 1000, 700):
+        page.resize(width)
+        page.until(lambda: cut_off(page) == [])  # the column of decisions is in the window
     for text in texts:
         number = text.removeprefix("Row ").split(":")[0]
         assert text.startswith(f"Row {number}: radius={number}.5")

@@ -105,6 +105,7 @@ def train(
 ) -> None:
     """Train one model and write a run folder, for `activebias audit` and `activebias report`."""
     option = require_one_source(recipe_name, images, csv, conll)
+    _check_method(method)
     silent = quiet or as_json
     if recipe_name is not None:
         refuse_path(recipe_name)
@@ -144,6 +145,19 @@ def train(
         _tell(folder)
         if like is not None:
             _tell_before_after(like, folder)
+
+
+def _check_method(method: str | None) -> None:
+    """Refuse a wrong method before the data is read."""
+    from activebias import get_method
+
+    try:
+        get_method(method or "wtc")
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{error} For several methods, peers (elr) and pairs (wtc+label-smoothing) use `activebias "
+            "compare`."
+        ) from None
 
 
 def _settings(like: Path | None, source: Path, option: str, **given: Any) -> "Settings":
@@ -239,10 +253,7 @@ def _train_own(own: "OwnData", path: Path, settings: "Settings", device: str, qu
     from activebias.own.train import train_own
     from activebias.training.progress import show_training
 
-    try:
-        chosen = get_method(settings.method)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    chosen = get_method(settings.method)
     if own.kind == "tagging" and chosen.order != "scan":
         raise typer.BadParameter(
             f"The words of a sentence train together: use scan, wd, we, wpv, wtc or auto, not {chosen.name}."

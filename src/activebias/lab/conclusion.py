@@ -48,8 +48,10 @@ def conclusion_of(
                 f"trials) {', '.join(phrases)}"
             )
     text = "; ".join(parts)
+    untested = [item for item in tested if our_finding(item) is None]
     sentences = [
         f"{text[0].upper()}{text[1:]} (paired test, p < 0.05 after Holm's correction).",
+        f"Not tested: {_named(untested, named)}. {_why_untested(untested)}" if untested else "",
         alone,
         halves_text(items, pairs),
     ]

@@ -71,10 +71,18 @@ class SplitComparison:
 
     @property
     def next_step(self) -> str:
-        """How to train with the method of the lowest error, if it is better than its baseline; else empty."""
-        better = [item for item in self.judged.tested if our_finding(item) == "better"]
-        if not better:
+        """How to train with the best method that is better than its baseline, or to keep the baseline.
+
+        Empty if no method was tested, or if nothing was learned.
+        """
+        tested = [item for item in self.judged.tested if our_finding(item) is not None]
+        if all(item.mean == 100 for item in tested):
             return ""
+        better = [item for item in tested if our_finding(item) == "better"]
+        if not better:
+            baselines = listing(list(dict.fromkeys(str(item.baseline) for item in tested)))
+            more = "use more splits, or " if self.num_splits < 10 else ""
+            return f"Next: {more}keep {baselines}; docs/compare.md names what else to try."
         best = min(better, key=lambda item: item.mean).method
         setting, _ = self._usual_setting(best)
         return f"Next: in a loop of your own, train with {_recommendation(best, setting, self._given_rate)}."
@@ -139,7 +147,8 @@ class SplitComparison:
         if self.num_splits < self.num_wanted:
             verb = "was" if self.num_splits == 1 else "were"
             notes.append(
-                f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes."
+                f"{self.num_splits} of {self.num_wanted} splits {verb} finished in the given minutes: the "
+                "same call again trains further ones."
             )
         if any(item.significant for item in self.judged.items):
             notes.append("*: differs from its baseline, p < 0.05.")

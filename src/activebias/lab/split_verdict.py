@@ -67,10 +67,18 @@ class SplitVerdict:
         if same:
             gains = [gain for item in same if (gain := self.smallest_gain[item.method]) is not None]
             limit = f": a gain below {_range(gains)} would not be seen with {splits}" if gains else ""
+            if gains and all(map(self._is_blind, same)):
+                blind = "even an error of 0 would not be seen as a gain, so use more splits or data"
+                limit = f": with {splits} {blind}"
             names = f" for {listing([item.method for item in same])}" if texts else ""
             texts.append(f"{'no' if texts else 'No'} difference seen{names}{limit}")
         more = filter(None, (alone, halves_text(self.items, self.halves)))
         return " ".join(["; ".join(texts) + ".", *more])
+
+    def _is_blind(self, item: Comparison) -> bool:
+        """Return whether the smallest gain seen is larger than the error of the baseline."""
+        errors = [other.mean for other in self.items if other.method == item.baseline]
+        return (self.smallest_gain[item.method] or 0) > min(errors)
 
     def _found(self, item: Comparison) -> str:
         verb = "lowers" if _difference(item) < 0 else "raises"

@@ -144,7 +144,11 @@ def run_trials(
     missing = missing_runs(recipe, resolved, seeds, place, keep_models=keep_models)
     _tell_known(recipe, len(resolved) * len(seeds), missing, place, listener)
     if missing:
-        place.folder.mkdir(parents=True, exist_ok=True)  # fail before hours of training, not after
+        try:
+            place.folder.mkdir(parents=True, exist_ok=True)  # fail before hours of training, not after
+        except OSError as error:
+            why = error.strerror or error
+            raise type(error)(f"{place.folder} cannot be written ({why}): choose another folder.") from error
         if spread is None:
             train_trials(recipe, missing, place, listener, dataset, keep_models=keep_models)
         else:

@@ -153,7 +153,7 @@ def divide(
     if num_classes < 2 or len(divisible) < 2 * num_classes:
         raise ValueError(
             f"{len(first)} different examples are too few to train and validate on {len(np.unique(labels))} "
-            "classes: each class needs at least two."
+            f"classes: two classes need two or more each, but {'only one' if num_classes else 'none'} has."
         )
     _, chosen = train_test_split(
         divisible, test_size=num_validation, stratify=label_of_group[divisible], random_state=seed % 2**32

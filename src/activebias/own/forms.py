@@ -62,7 +62,10 @@ def data_in_ram(
     if isinstance(data, pd.DataFrame):
         return _table(data, labels, target, validation, seed)
     if target is not None:
-        raise ValueError(f"Expected a table for `target`, but got {type(data).__name__}: give `labels`.")
+        raise ValueError(
+            f"Expected a table for `target`, such as a DataFrame, but got {type(data).__name__}: give "
+            "`labels`, or read a file with pandas first."
+        )
     if is_list and all(isinstance(each, (str, Path)) for each in data if not _is_missing(each)):
         texts = [None if _is_missing(each) else str(each) for each in data]
         if all((text or "").lower().endswith(IMAGE_ENDS) for text in texts):

@@ -75,7 +75,8 @@ def judges_note(info: RunInfo) -> str:
     epochs = info.judges["epochs"]
     which = f"epoch {epochs[0]}"
     if len(epochs) > 1:
-        which = f"{len(epochs)} of the epochs {epochs[0]} to {epochs[-1]}"
+        all_of_them = len(epochs) == epochs[-1] - epochs[0] + 1
+        which = f"{'' if all_of_them else f'{len(epochs)} of the '}epochs {epochs[0]} to {epochs[-1]}"
     return (
         f"{info.num_judges} models judged every label, and one of them had not trained on it. Their beliefs "
         f"are averaged over {which}, in which held-out labels were most probable."

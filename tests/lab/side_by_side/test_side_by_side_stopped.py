@@ -256,5 +256,5 @@ def test_a_folder_that_cannot_be_made_is_told_before_training(tmp_path, monkeypa
         raise AssertionError("trained first")
 
     monkeypatch.setattr(SideBySide, "train_epoch", trained)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match=r"/proc/none/here cannot be written \(.*\): choose another folder"):
         run_trials(digits(), methods=METHODS, seeds=SEEDS, place=Place(type(tmp_path)("/proc/none/here")))
