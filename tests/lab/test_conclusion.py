@@ -72,7 +72,7 @@ def test_a_pair_is_judged_against_its_halves_and_a_missing_peer_is_named():
     pair = [value - 0.5 - 0.03 * (k % 2) for k, value in enumerate(half)]
     text = conclusion(made_up(scan=base, we=[5.1, 5.0, 5.1, 5.0], elr=half, **{"we+elr": pair}))
     assert "Pairs against their halves: we+elr is better than we by 1.54 ± 0.08 points (p < 0.001)" in text
-    assert "; we+elr is better than elr by 0.52 ± 0.01 points (p < 0.001)." in text
+    assert " and is better than elr by 0.52 ± 0.01 points (p < 0.001)." in text
     assert "not trained" not in text
     without = conclusion(made_up(scan=base, **{"we+elr": pair}))
     assert without.endswith(

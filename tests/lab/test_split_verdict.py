@@ -140,6 +140,8 @@ def test_a_pair_is_judged_against_its_halves():
     )
     assert verdict.to_dict()["we+elr"]["halves"]["elr"]["finding"] == "no difference"
     assert verdict.to_dict()["elr"]["halves"] is None
+    results += [trial("we", k, value) for k, value in enumerate(sides["we+elr"])]
+    assert judge(results, OVERLAP).sentence().endswith("does not differ from we or elr beyond chance.")
     alone = judge([each for each in results if each.method != "elr"], OVERLAP).sentence()
     assert "elr alone was not trained, so the gain of we+elr may come from elr" in alone
     assert alone.endswith("by we: add elr to the methods.")

@@ -59,7 +59,7 @@ def compare(
         typer.Option(
             "--methods",
             help="Methods, separated by commas (default: the recipe's; for own data "
-            "scan,wtc,wtc+label-smoothing,we).",
+            "scan,wtc,label-smoothing,wtc+label-smoothing,we).",
         ),
     ] = None,
     trials: NumTrials = None,

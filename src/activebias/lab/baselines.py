@@ -1,6 +1,7 @@
 """Sides that a comparison lacks a baseline for, and pairs (we+elr) judged against each half alone."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 
 from activebias.internal import ALL_METHODS
 from activebias.lab.peers import PEERS
@@ -55,7 +56,8 @@ def halves_text(items: Sequence[Comparison], against: Sequence[Comparison]) -> s
         against: the pairs against their halves.
     """
     sentences, trained = [], {item.method for item in items}
-    clauses = [f"{item.method} {_clause(item)}" for item in against if our_finding(item) is not None]
+    tested = [item for item in against if our_finding(item) is not None]
+    clauses = [f"{name} {_clause(list(both))}" for name, both in groupby(tested, lambda item: item.method)]
     if clauses:
         sentences.append(f"Pairs against their halves: {'; '.join(clauses)}.")
     for item in items:
@@ -68,10 +70,12 @@ def halves_text(items: Sequence[Comparison], against: Sequence[Comparison]) -> s
     return " ".join(sentences)
 
 
-def _clause(item: Comparison) -> str:
-    if not item.significant:
-        return f"does not differ from {item.baseline} beyond chance"
-    return f"is {our_finding(item)} than {item.baseline} by {difference_text(item)}"
+def _clause(both: Sequence[Comparison]) -> str:
+    found = [item for item in both if item.significant]
+    parts = [f"is {our_finding(item)} than {item.baseline} by {difference_text(item)}" for item in found]
+    if same := [str(item.baseline) for item in both if not item.significant]:
+        parts.append(f"does not differ from {' or '.join(same)} beyond chance")
+    return " and ".join(parts)
 
 
 def difference_text(item: Comparison, number: str = "") -> str:

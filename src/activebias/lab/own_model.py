@@ -18,8 +18,8 @@ from activebias.lab.split_comparison import SplitComparison, compare_splits
 from activebias.training.fingerprint import build_seeded, digest_of, digest_of_outputs, first_few, probe
 from activebias.training.randomness import derived_seed
 
-# The default method, alone and with label smoothing; and easy instances, for wrong labels.
-METHODS: Final = ("scan", "wtc", "wtc+label-smoothing", "we")
+# The default method and label smoothing, each alone and together; and easy instances, for wrong labels.
+METHODS: Final = ("scan", "wtc", "label-smoothing", "wtc+label-smoothing", "we")
 EPOCHS: Final = 30
 SPLITS: Final = 10
 
