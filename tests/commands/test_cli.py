@@ -87,13 +87,17 @@ def test_help_loads_neither_torch_nor_the_lab():
 
 def test_compare_json_is_as_promised(tmp_path):
     value = json.loads(run(*SHORT, "--json", "--out", tmp_path).stdout)
-    assert list(value) == ["recipe", "trials", "methods"]
+    assert list(value) == ["recipe", "trials", "methods", "conclusion"]
     assert (value["recipe"], value["trials"]) == ("digits", 2)
     assert list(value["methods"]) == ["scan", "wpv"]
     for metrics in value["methods"].values():
         assert list(metrics) == ["best_test_error", "last10_test_error", "best_train_error"]
-        assert all(list(each) == ["mean", "stderr"] for each in metrics.values())
-        assert all(isinstance(number, float) for each in metrics.values() for number in each.values())
+        assert all(isinstance(each[name], float) for each in metrics.values() for name in ("mean", "stderr"))
+    for metric, each in value["methods"]["wpv"].items():
+        scan = value["methods"]["scan"][metric]
+        assert (each["baseline"], scan["baseline"]) == ("scan", None)
+        assert each["difference"] == pytest.approx(each["mean"] - scan["mean"])
+        assert each["finding"] in ("better", "worse", "no difference")
 
 
 def test_compare_says_what_it_found_and_goes_on_from_the_store(tmp_path):

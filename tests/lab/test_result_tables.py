@@ -7,6 +7,7 @@ import pytest
 
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.result_tables import comparison_table, paper_findings, reproduction_table, summary
+from activebias.lab.significance import against_baselines
 
 ALL = ("uni", "sd", "isd", "se", "spv", "stc", "scan", "wd", "we", "wpv", "wtc")
 # The order of the paper's row, with WPV on the wrong side of Scan.
@@ -51,7 +52,13 @@ def test_summary_is_the_promised_object():
     values = [result.best_test_error for result in results if result.method == "wpv"]
     mean = sum(values) / 4
     stderr = (sum((value - mean) ** 2 for value in values) / 3 / 4) ** 0.5
-    assert metrics["best_test_error"] == pytest.approx({"mean": mean, "stderr": stderr})
+    best = metrics["best_test_error"]
+    assert (best["mean"], best["stderr"]) == pytest.approx((mean, stderr))
+    item = against_baselines(results)[1]
+    assert (best["baseline"], best["finding"]) == ("scan", "better")
+    assert best["difference"] == item.test.difference < 0
+    assert (best["p_value"], best["p_holm"]) == (item.test.p_value, item.p_holm)
+    assert found["methods"]["scan"]["best_test_error"]["difference"] is None
     one = json.loads(json.dumps(summary(trials({"scan": 3.0}, 1))))
     assert one["methods"]["scan"]["best_test_error"]["stderr"] is None
 

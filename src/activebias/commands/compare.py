@@ -145,7 +145,7 @@ def compare(
         return
     results = run(recipe, names, seeds, place, quiet=quiet or as_json, spread=spread)
     if as_json:
-        print_json(summary(results))
+        print_json(summary(results) | {"conclusion": conclusion(results, str)})
         return
     show(comparison_table(results, str).to_rich())
     show("")

@@ -7,7 +7,6 @@ from activebias.commands.shared import print_json, show
 from activebias.lab.experiment.place import Place
 from activebias.lab.experiment.recipe import Recipe
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.peer_table import protocol_json
 from activebias.lab.protocol import Protocol, Unit, run_protocol
 from activebias.lab.searched_table import searched
 from activebias.lab.trials import Spread
@@ -39,10 +38,10 @@ def compare_searched(
         return True
 
     run_protocol(protocol, seeds, place, train)
-    if as_json:
-        print_json(protocol_json(protocol, place.store))
-        return
     found = searched(protocol, place.store)
+    if as_json:
+        print_json(found.json)
+        return
     show(found.table.to_rich())
     for line in (*found.notes, "", found.conclusion):
         show(line)

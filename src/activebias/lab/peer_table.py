@@ -170,8 +170,8 @@ def _line(
     )
 
 
-def protocol_json(protocol: Protocol, store: ResultStore) -> dict[str, Any]:
-    """Return the table as a JSON object: settings, budgets, and the errors of every trial."""
+def protocol_json(protocol: Protocol, store: ResultStore) -> dict[str, dict[str, Any]]:
+    """Return the settings, budgets and errors of every trial by side, for JSON."""
     results = protocol.results(store)
     failed = num_failed(results)
     return {

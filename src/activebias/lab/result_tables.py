@@ -14,7 +14,7 @@ from activebias.lab.significance import (
     Finding,
     against_baselines,
     by_method,
-    estimate,
+    finding_json,
     order_agreement,
     our_finding,
     paper_estimate,
@@ -150,12 +150,11 @@ def trials_text(results: Sequence[TrialResult]) -> str:
 
 def summary(results: Sequence[TrialResult]) -> dict[str, Any]:
     """Return the JSON object for `--json`; the standard error of a single trial is null."""
-    methods: dict[str, dict[str, dict[str, float | None]]] = {}
+    methods: dict[str, dict[str, dict[str, Any]]] = {}
     for metric in METRICS:
-        for method, values in by_method(results, metric).items():
-            methods.setdefault(method, {})[metric] = dict(
-                zip(("mean", "stderr"), estimate(values.values()), strict=True)
-            )
+        for item in against_baselines(results, metric):
+            numbers = {"mean": item.mean, "stderr": item.stderr, **finding_json(item)}
+            methods.setdefault(item.method, {})[metric] = numbers
     trials = len({result.seed for result in results})
     return {"recipe": results[0].recipe, "trials": trials, "methods": methods}
 

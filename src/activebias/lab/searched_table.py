@@ -2,27 +2,28 @@
 
 from collections.abc import Collection, Mapping
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from activebias.lab.baselines import against_halves
 from activebias.lab.conclusion import conclusion_of
 from activebias.lab.experiment.results import TrialResult
 from activebias.lab.experiment.store import ResultStore
 from activebias.lab.notes import notes
-from activebias.lab.peer_table import errors_by_seed, failed_notes, num_failed
+from activebias.lab.peer_table import errors_by_seed, failed_notes, num_failed, protocol_json
 from activebias.lab.protocol import RATES, Chosen, Protocol
 from activebias.lab.result_tables import Cell, TextTable, listing
-from activebias.lab.significance import Comparison, against_baselines_of
+from activebias.lab.significance import Comparison, against_baselines_of, finding_json
 
 _NOTHING = "–"
 
 
 class Searched(NamedTuple):
-    """The table of a search and its trials, sentences that explain it, and the conclusion."""
+    """The table of a search and its trials, sentences that explain it, the conclusion, and all as JSON."""
 
     table: TextTable
     notes: list[str]
     conclusion: str
+    json: dict[str, Any]
 
 
 def searched(protocol: Protocol, store: ResultStore) -> Searched:
@@ -43,8 +44,11 @@ def searched(protocol: Protocol, store: ResultStore) -> Searched:
         *failed_notes(results, str),
         *notes(recipe, list(chain(*results.values()))),
     ]
-    pairs = against_halves(errors, by_ranks=failed)
-    return Searched(table, sentences, conclusion_of(items, pairs, str, recipe.measure))
+    conclusion = conclusion_of(items, against_halves(errors, by_ranks=failed), str, recipe.measure)
+    numbers = protocol_json(protocol, store)
+    methods = {item.method: numbers[item.method] | finding_json(item) for item in items}
+    whole = {"recipe": recipe.name, "methods": methods, "conclusion": conclusion}
+    return Searched(table, sentences, conclusion, whole)
 
 
 def _line(item: Comparison, chosen: Chosen, rate: float, failed: Collection[str]) -> tuple[Cell, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from activebias.lab.experiment.results import METRICS, ResultKey, TrialResult, of_latest_rules
 
@@ -344,6 +344,19 @@ def our_finding(comparison: Comparison) -> Finding | None:
     if not comparison.significant:
         return "no difference"
     return "better" if comparison.test.difference < 0 else "worse"
+
+
+def finding_json(comparison: Comparison) -> dict[str, Any]:
+    """Return the difference of a method from its baseline for JSON; null where no test was possible."""
+    test = comparison.test
+    return {
+        "baseline": comparison.baseline,
+        "difference": None if test is None else test.difference,
+        "difference_stderr": None if test is None else test.stderr,
+        "p_value": None if test is None else test.p_value,
+        "p_holm": comparison.p_holm,
+        "finding": our_finding(comparison),
+    }
 
 
 def paper_finding(method: Estimate, baseline: Estimate) -> Finding:

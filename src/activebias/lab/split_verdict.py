@@ -12,6 +12,7 @@ from activebias.lab.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
     against_baselines_of,
+    finding_json,
     in_order,
     our_finding,
 )
@@ -92,12 +93,10 @@ class SplitVerdict:
                 "test_error": _rounded(item.mean),
                 "stderr": _rounded(item.stderr),
                 "splits": item.n,
-                "baseline": item.baseline,
-                "difference": None if item.test is None else _rounded(item.test.difference),
-                "difference_stderr": None if item.test is None else _rounded(item.test.stderr),
-                "p_value": None if item.test is None else _rounded(item.test.p_value),
-                "p_holm": _rounded(item.p_holm),
-                "finding": our_finding(item),
+                **{
+                    name: _rounded(value) if isinstance(value, float) else value
+                    for name, value in finding_json(item).items()
+                },
                 "smallest_gain": _rounded(self.smallest_gain.get(item.method)),
                 "halves": self._halves(item.method),
             }

@@ -9,7 +9,7 @@ from scipy import stats
 
 from activebias.lab import Place
 from activebias.lab.experiment.results import TrialResult
-from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table
+from activebias.lab.peer_table import COLUMNS, num_failed, protocol_json, protocol_table, side_title
 from activebias.lab.protocol import Protocol, candidates
 from activebias.lab.searched_table import searched
 from side_by_side_cases import digits
@@ -21,16 +21,22 @@ def test_the_table_has_settings_errors_and_budgets(trained):
     assert list(rows) == ["Scan", "WTC", "GCE"]
     assert [row[COLUMNS.index("searched")] for row in rows.values()] == ["4×2", "4×2", "12×2"]
     assert [row[COLUMNS.index("n")] for row in rows.values()] == ["3", "3", "3"]
-    table = protocol_json(protocol, place.store)
+    table = searched(protocol, place.store).json["methods"]
     for name, group in protocol.results(place.store).items():
         assert table[name]["test_error"] == [result.chosen_test_error for result in group]
+        shown = rows[side_title(name)][COLUMNS.index("against Scan")]
+        assert (
+            table[name]["difference"] is None
+            if shown == "–"
+            else f"{table[name]['difference']:+.2f}" in shown
+        )
     wider = replace(protocol, names=("scan", "elr"))
     assert protocol_table(wider, place.store).rows[1][1].text == "not searched yet"
 
 
 def test_a_user_reads_rates_as_numbers_budgets_seeds_and_a_conclusion(trained):
     protocol, place, _ = trained
-    table, notes, conclusion = searched(protocol, place.store)
+    table, notes, conclusion, whole = searched(protocol, place.store)
     rows = {row[0].text: [cell.text for cell in row] for row in table.rows}
     assert list(rows) == ["scan", "wtc", "gce"], "names as they are typed"
     rate = protocol.recipe.optimiser.learning_rate
@@ -44,6 +50,7 @@ def test_a_user_reads_rates_as_numbers_budgets_seeds_and_a_conclusion(trained):
     assert "Seed 1000, 2 epochs." in said
     assert "Trials: seeds 0 to 2, 5 epochs" in said
     assert conclusion.startswith("Against scan (")
+    assert (whole["conclusion"], list(whole["methods"])) == (conclusion, list(rows))
     assert "best test error" not in conclusion
 
 
@@ -64,7 +71,7 @@ def test_a_search_says_what_it_measures_and_marks_the_median_of_a_failed_side(tr
     monkeypatch.setattr(Protocol, "chosen", lambda *_: chosen)
     monkeypatch.setattr(Protocol, "results", lambda *_: results)
     tagging = replace(protocol, recipe=replace(protocol.recipe, metric="entity F1"))
-    table, notes, conclusion = searched(tagging, place.store)
+    table, notes, conclusion, _ = searched(tagging, place.store)
     assert table.columns[3] == "100 - F1 %"
     assert "% 100 - F1, mean of 3 trials" in conclusion
     differences = {row[0].text: row[4].text for row in table.rows}
