@@ -76,6 +76,7 @@ def test_a_search_chooses_the_setting_of_every_split():
     said = " ".join(result.stdout.split())
     assert "q 0." in said
     assert "The setting with the lowest validation error of the split counts." in said
+    assert "Figure: runs/figures/own-wine-search.png." in said
     facts = json.loads(run(*arguments, "--json").stdout)  # the stored results
     assert [each["setting"].partition(" ")[0] for each in facts["trials"] if each["method"] == "gce"] == [
         "q",

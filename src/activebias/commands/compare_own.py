@@ -110,7 +110,8 @@ def compare_own(
 
 
 def _tell(found: SplitComparison, place: "Place", *, as_json: bool) -> None:
-    figure, _ = found.save_figure(place.folder / "figures" / found.name)
+    name = f"{found.name}-search" if found.searched else found.name  # both figures stay
+    figure, _ = found.save_figure(place.folder / "figures" / name)
     if as_json:
         print_json(found.to_dict() | {"figure": str(figure)})
         return
