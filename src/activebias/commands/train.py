@@ -105,7 +105,8 @@ def train(
 ) -> None:
     """Train one model and write a run folder, for `activebias audit` and `activebias report`."""
     option = require_one_source(recipe_name, images, csv, conll)
-    _check_method(method)
+    if method is not None:
+        _check_method(method)
     silent = quiet or as_json
     if recipe_name is not None:
         refuse_path(recipe_name)
@@ -147,12 +148,12 @@ def train(
             _tell_before_after(like, folder)
 
 
-def _check_method(method: str | None) -> None:
+def _check_method(method: str) -> None:
     """Refuse a wrong method before the data is read."""
     from activebias import get_method
 
     try:
-        get_method(method or "wtc")
+        get_method(method)
     except ValueError as error:
         raise typer.BadParameter(
             f"{error} For several methods, peers (elr) and pairs (wtc+label-smoothing) use `activebias "

@@ -144,16 +144,16 @@ def divide(
     counts = np.bincount(label_of_group)
     divisible = np.flatnonzero((counts[label_of_group] > 1) & (is_small | (num_small < 2)))
     num_classes = len(np.unique(label_of_group[divisible]))
-    num_validation = max(round(share * len(divisible)), num_classes)
-    if num_classes >= 2 and len(divisible) - num_validation < num_classes <= len(divisible) / 2:
-        raise ValueError(
-            f"Expected `--validation` to leave an example of each of the {num_classes} classes to train on, "
-            f"but got {share:g} of {len(divisible)} different examples: give a smaller share."
-        )
-    if num_classes < 2 or len(divisible) < 2 * num_classes:
+    if num_classes < 2:
         raise ValueError(
             f"{len(first)} different examples are too few to train and validate on {len(np.unique(labels))} "
             f"classes: two classes need two or more each, but {'only one' if num_classes else 'none'} has."
+        )
+    num_validation = max(round(share * len(divisible)), num_classes)
+    if len(divisible) - num_validation < num_classes:
+        raise ValueError(
+            f"Expected `--validation` to leave an example of each of the {num_classes} classes to train on, "
+            f"but got {share:g} of {len(divisible)} different examples: give a smaller share."
         )
     _, chosen = train_test_split(
         divisible, test_size=num_validation, stratify=label_of_group[divisible], random_state=seed % 2**32
